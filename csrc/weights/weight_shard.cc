@@ -77,8 +77,15 @@ class Cutter {
 
   void Run() {
     for (LayerParameters& layer : plan_.map.layers) CutLayer(layer);
-    if (!shard_.is_first()) DropHead();
+    CutHead();
     CheckGroups();
+    Apply();
+  }
+
+  void RunForHead() {
+    for (size_t i = 0; i < cuts_.size(); ++i) {
+      cuts_[i].is_absent = i != plan_.map.head && i != plan_.map.head_bias;
+    }
     Apply();
   }
 
@@ -172,13 +179,16 @@ class Cutter {
     *parameter = kAbsent;
   }
 
-  // A head that is tied becomes the table that it also is.
-  void DropHead() {
+  void CutHead() {
     WeightMap& map = plan_.map;
-    Drop(&map.head_bias);
-    if (map.embeddings != kAbsent) return Drop(&map.head);
-    map.embeddings = std::exchange(map.head, kAbsent);
-    map.parameters[map.embeddings].form = ParameterForm::kTable;
+    if (map.embeddings == kAbsent) return;  // it is also the table, which each device has
+    const IndexRange rows = HeadRows(map.parameters[map.head].rows, shard_);
+    if (rows.size() == 0) {
+      Drop(&map.head);
+      return Drop(&map.head_bias);
+    }
+    cuts_[map.head].rows = {rows};
+    if (map.head_bias != kAbsent) cuts_[map.head_bias].rows = {rows};
   }
 
   void CheckGroups() const {
@@ -270,6 +280,14 @@ class Cutter {
 
 }  // namespace
 
+IndexRange HeadRows(int64_t rows, const Shard& shard) {
+  const int64_t vectors = (rows + kVector - 1) / kVector;
+  const auto begin = [&](int64_t rank) {
+    return std::min(vectors * rank / shard.size * kVector, rows);
+  };
+  return {begin(shard.rank), begin(shard.rank + 1)};
+}
+
 ModelConfig ShardOf(const ModelConfig& config, int64_t num_shards) {
   if (num_shards == 1) return config;
   if (config.qk_norm == QkNorm::kWholeProjection) {
@@ -296,6 +314,10 @@ ModelConfig ShardOf(const ModelConfig& config, int64_t num_shards) {
 void TakeShard(const ModelConfig& config, const Shard& shard, WeightPlan* plan) {
   MLC_CHECK(shard.rank >= 0 && shard.rank < shard.size) << shard.rank;
   if (shard.size > 1) Cutter(config, shard, plan).Run();
+}
+
+void KeepHead(const ModelConfig& config, WeightPlan* plan) {
+  Cutter(config, {}, plan).RunForHead();
 }
 
 }  // namespace mlc_native

@@ -4,8 +4,10 @@
 //                       of the feed-forward block (of each expert, too)
 //   o, down             the device has the input columns that belong to these rows, so its product
 //                       is a part of the sum that all devices together have to make
-//   everything else     each device has it, except the head of the logits and the biases behind
-//                       sums, which only the first one has
+//   head of the logits  the device has some of the output rows, unless the head is the table of
+//                       embeddings, of which it computes these rows
+//   everything else     each device has it, except the biases behind sums, which only the first one
+//                       has
 //
 // KV heads that are fewer than the devices are held by several of them. All formats of checkpoints
 // go through one mechanism: the rows and columns of a plan's sources. Loading thread only.
@@ -13,6 +15,7 @@
 
 #include "arch/model_config.h"
 #include "mlc_native/detail/export.h"
+#include "weights/part_of_weight.h"
 #include "weights/weight_plan.h"
 
 namespace mlc_native {
@@ -25,6 +28,9 @@ struct Shard {
   bool is_first() const { return rank == 0; }
 };
 
+// The rows of a head of so many rows that the device has: a multiple of 8, except at the end.
+MLC_NATIVE_PRIVATE_API IndexRange HeadRows(int64_t rows, const Shard& shard);
+
 // The decoder that each of `num_shards` devices computes. Throws InvalidConfig with the field
 // "tensor_parallel_shards" if the model cannot be divided so.
 MLC_NATIVE_PRIVATE_API ModelConfig ShardOf(const ModelConfig& config, int64_t num_shards);
@@ -33,5 +39,7 @@ MLC_NATIVE_PRIVATE_API ModelConfig ShardOf(const ModelConfig& config, int64_t nu
 // ShardOf, and where the border between two devices lies within a group of a quantized matrix.
 MLC_NATIVE_PRIVATE_API void TakeShard(const ModelConfig& config, const Shard& shard,
                                       WeightPlan* plan);
+// Reduces it to the head, all of it.
+MLC_NATIVE_PRIVATE_API void KeepHead(const ModelConfig& config, WeightPlan* plan);
 
 }  // namespace mlc_native

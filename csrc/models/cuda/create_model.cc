@@ -156,8 +156,12 @@ std::unique_ptr<Model> LoadCudaDraftHead(const ModelSource& source, int device) 
   const WeightPlan plan = MakePlan(config, checkpoint, of_head);
   const KvFormat kv_format = ChooseKvFormat(source.kv_cache_dtype, plan.dtype);
   kernels::cuda::UseDevice(device);
+  CudaModel::Lent lent{.embeddings = target->weights(), .head = target->weights()};
+  if (sharded != nullptr) {
+    lent.head = plan.map.head == kAbsent ? sharded->WholeHead() : nullptr;
+  }
   return std::make_unique<CudaModel>(std::move(config), LoadWeights(plan, source, device),
-                                     kv_format, device, target->weights(), source.deterministic,
+                                     kv_format, device, std::move(lent), source.deterministic,
                                      source.log);
 }
 
@@ -194,10 +198,19 @@ std::unique_ptr<Model> LoadSharded(const ModelSource& source, int first_device) 
     const KvFormat kv_format = ChooseKvFormat(source.kv_cache_dtype, plan.dtype);
     TakeShard(config, {.rank = peer.rank, .size = source.tensor_parallel_shards}, &plan);
     return std::make_unique<CudaModel>(part, LoadWeights(plan, of_rank, device), kv_format, device,
-                                       nullptr, source.deterministic, source.log, peer);
+                                       CudaModel::Lent(), source.deterministic, source.log, peer);
+  };
+  const auto load_head = [=] {
+    ModelSource of_head = source;
+    of_head.progress = {};
+    const Checkpoint checkpoint(source.path);
+    WeightPlan plan = MakePlan(config, checkpoint, of_head);
+    KeepHead(config, &plan);
+    kernels::cuda::UseDevice(first_device);
+    return LoadWeights(plan, of_head, first_device);
   };
   try {
-    return std::make_unique<ShardedModel>(config, devices, load);
+    return std::make_unique<ShardedModel>(config, devices, load, load_head);
   } catch (const kernels::cuda::OutOfDeviceMemory& error) {
     throw InvalidConfig("device", std::string("\"device\": one of the GPUs has no memory left for "
                                               "what all of them need together: ") +
@@ -219,7 +232,8 @@ std::unique_ptr<Model> LoadCudaModel(const ModelSource& source) {
   const KvFormat kv_format = ChooseKvFormat(source.kv_cache_dtype, plan.dtype);
   kernels::cuda::UseDevice(device);
   return std::make_unique<CudaModel>(std::move(config), LoadWeights(plan, source, device),
-                                     kv_format, device, nullptr, source.deterministic, source.log);
+                                     kv_format, device, CudaModel::Lent(), source.deterministic,
+                                     source.log);
 }
 
 }  // namespace mlc_native

@@ -56,10 +56,13 @@ class Tables {
 };
 
 // What is missing without a target stays so.
-CudaDecoderWeights WithMatricesOf(const DeviceWeights* target, CudaDecoderWeights weights) {
-  if (target == nullptr) return weights;
-  if (weights.embeddings == nullptr) weights.embeddings = target->view().embeddings;
-  if (weights.head.matrix.data == nullptr) weights.head = target->view().head;
+CudaDecoderWeights With(const CudaModel::Lent& lent, CudaDecoderWeights weights) {
+  if (lent.embeddings != nullptr && weights.embeddings == nullptr) {
+    weights.embeddings = lent.embeddings->view().embeddings;
+  }
+  if (lent.head != nullptr && weights.head.matrix.data == nullptr) {
+    weights.head = lent.head->view().head;
+  }
   return weights;
 }
 
@@ -101,11 +104,11 @@ struct CudaModel::Memory {
 };
 
 CudaModel::CudaModel(ModelConfig config, Weights weights, kernels::KvFormat kv_format, int device,
-                     Weights target, bool deterministic, Log log, Peer peer)
+                     Lent lent, bool deterministic, Log log, Peer peer)
     : config_(std::move(config)),
       weights_(std::move(weights)),
-      target_(std::move(target)),
-      view_(WithMatricesOf(target_.get(), weights_->view())),
+      lent_(std::move(lent)),
+      view_(With(lent_, weights_->view())),
       kv_format_(kv_format),
       deterministic_(deterministic),
       log_(std::move(log)),

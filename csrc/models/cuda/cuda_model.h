@@ -30,11 +30,17 @@ class CudaModel : public Model {
  public:
   using Weights = std::shared_ptr<const DeviceWeights>;
 
-  // On device `device`, which is current and has the weights. A draft head takes the matrices that
-  // it lacks from `target`, the weights of its target. As a `peer`, the model is one device's part
-  // of a ShardedModel, which has its config and weights, and only the first one has logits.
-  CudaModel(ModelConfig config, Weights weights, kernels::KvFormat kv_format, int device,
-            Weights target, bool deterministic, Log log, Peer peer = {});
+  // What a draft head takes of its target's weights where it lacks its own.
+  struct Lent {
+    Weights embeddings;
+    Weights head;
+  };
+
+  // On device `device`, which is current and has the weights. As a `peer`, the model is one
+  // device's part of a ShardedModel, which has its config and weights, and only the first one has
+  // all logits.
+  CudaModel(ModelConfig config, Weights weights, kernels::KvFormat kv_format, int device, Lent lent,
+            bool deterministic, Log log, Peer peer = {});
   ~CudaModel() override;
 
   const ModelMetadata& metadata() const override { return metadata_; }
@@ -84,7 +90,7 @@ class CudaModel : public Model {
 
   const ModelConfig config_;
   const Weights weights_;
-  const Weights target_;           // of a draft head
+  const Lent lent_;                // to a draft head
   const CudaDecoderWeights view_;  // of both
   const kernels::KvFormat kv_format_;
   const bool deterministic_;  // ModelSource

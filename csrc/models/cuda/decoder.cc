@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "support/check.h"
+#include "weights/weight_shard.h"
 
 namespace mlc_native {
 namespace {
@@ -82,6 +83,11 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
     buffers.kept_input = take(limits.max_logits * config.hidden_size, DTypeSize(dtype));
   }
   buffers.logits = static_cast<float*>(take(limits.max_logits * LdLogits(config), sizeof(float)));
+  if (limits.num_peers > 1) {
+    const int64_t own = HeadRows(config.vocab_size, {.rank = 0, .size = limits.num_peers}).size();
+    buffers.peer_logits = static_cast<float*>(
+        take(limits.max_logits * (LdLogits(config) - RoundUp8(own)), sizeof(float)));
+  }
   if (config.draft_head) {
     buffers.halves = rows(2 * config.hidden_size);
     buffers.joined = rows(2 * config.hidden_size);

@@ -36,7 +36,8 @@ struct CudaRope {
 
 // Vectors have the decoder's type, and kCorrection and the matrix kRouter are float32. The matrices
 // of a layer's experts have one format and one distance from each to the next, and so do their
-// biases. Of several devices that compute a model together, only the first one has the head.
+// biases. Of several devices that compute a model together, each has HeadRows of the head, or all
+// of it where it is the table of embeddings.
 struct CudaDecoderWeights : DecoderWeights<CudaMatrix, const void*> {
   const void* embeddings = nullptr;     // [vocab, hidden]
   std::vector<CudaRope> ropes;          // as ModelConfig::ropes
@@ -143,13 +144,15 @@ class CudaDecoder {
     void* joined;            // [rows, 2 hidden]: the same
     void* states;            // [rows, what it reads of its target]
     float* own_states;       // [logits, hidden]: of the last forward
-    float* logits;           // [logits, ld_logits]
+    float* logits;           // [logits, ld_logits]; on all but the first device [logits, part]
+    float* peer_logits;      // of the first device: the parts of the others, one behind the other
     void* peer_parts;        // of Peers::Sum
     void* decode;            // DecodeAttention's
     void* splits;            // of decode rows, for each of windows_ in turn
   };
-  // Rows of logits start at multiples of 16 bytes.
-  static int64_t LdLogits(const ModelConfig& config) { return (config.vocab_size + 3) / 4 * 4; }
+  // Rows of logits start at multiples of 32 bytes.
+  static int64_t LdLogits(const ModelConfig& config) { return RoundUp8(config.vocab_size); }
+  static int64_t RoundUp8(int64_t columns) { return (columns + 7) / 8 * 8; }
   // The windows of attention that the layers have, each once; 0: none.
   static std::vector<int64_t> Windows(const ModelConfig& config);
   // Of one call of DecodeAttention. Twice as many as rows of middling length have, since a pool is

@@ -1,11 +1,13 @@
 // CudaDecoder::Forward: the operations of run_layers.h as launches of the CUDA kernels.
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "models/cuda/decoder_ops.h"
 #include "models/run_layers.h"
 #include "support/check.h"
 #include "support/companion.h"
+#include "weights/weight_shard.h"
 
 namespace mlc_native {
 namespace {
@@ -232,13 +234,54 @@ void CudaDecoder::Ops::SumOverPeers() const {
 }
 
 void CudaDecoder::Ops::Head() {
-  if (weights_.head.matrix.data == nullptr) return;  // the first of several devices has it
+  const Peer& peer = decoder_.peer_;
   GemvArgs args = LinearArgs(weights_.head, input_, buffers_.logits);
   args.ldy = decoder_.ld_logits();
   args.float_output = true;
-  LaunchLinear(args);
+  if (peer) {
+    HeadOfPeers(args);
+  } else {
+    LaunchLinear(args);
+  }
+  if (!peer.is_first()) return;
   if (config_.final_soft_cap > 0) {
     SoftCap(buffers_.logits, num_rows_ * args.ldy, config_.final_soft_cap, stream_);
+  }
+}
+
+// Each device computes its columns of the logits, and the first one puts them side by side.
+void CudaDecoder::Ops::HeadOfPeers(GemvArgs args) const {
+  const Peer& peer = decoder_.peer_;
+  const auto columns = [&](int64_t rank) {
+    return HeadRows(config_.vocab_size, {.rank = rank, .size = peer.peers->size()});
+  };
+  const IndexRange own = columns(peer.rank);
+  if (args.n > own.size()) {  // the table of embeddings, in rows
+    args.weight = Advance(args.weight, own.begin * args.k, args.dtype);
+    args.bias = args.bias == nullptr ? nullptr : Advance(args.bias, own.begin, args.dtype);
+    args.n = own.size();
+  }
+  if (!peer.is_first()) args.ldy = RoundUp8(own.size());
+  if (own.size() > 0) LaunchLinear(args);
+  std::vector<int64_t> counts;
+  for (int64_t rank = 0; rank < peer.peers->size(); ++rank) {
+    counts.push_back(num_rows_ * RoundUp8(columns(rank).size()));
+  }
+  const float* part = buffers_.peer_logits;
+  peer.peers->Gather(peer.rank, peer.is_first() ? buffers_.peer_logits : buffers_.logits, counts,
+                     stream_);
+  for (int64_t rank = 1; peer.is_first() && rank < peer.peers->size(); ++rank) {
+    const IndexRange of_rank = columns(rank);
+    const int64_t width = RoundUp8(of_rank.size());
+    if (width == 0) continue;
+    MoveRows({.from = part,
+              .ld_from = width,
+              .to = buffers_.logits + of_rank.begin,
+              .ld_to = args.ldy,
+              .m = num_rows_,
+              .k = width},
+             stream_);
+    part += num_rows_ * width;
   }
 }
 

@@ -50,6 +50,7 @@ class CudaDecoder::Ops {
   bool KeepLastRows();
   bool CopyLastStreams();
   void Head();
+  void HeadOfPeers(kernels::cuda::GemvArgs args) const;
 
  private:
   using Linear = CudaDecoderWeights::Linear;

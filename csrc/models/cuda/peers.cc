@@ -137,6 +137,18 @@ void Peers::Sum(int64_t rank, void* data, int64_t count, DType dtype, void* part
   });
 }
 
+void Peers::Gather(int64_t rank, float* data, std::span<const int64_t> counts, Stream stream) {
+  const auto count = [&](int64_t of) { return counts[static_cast<size_t>(of)]; };
+  float* next = data;
+  Exchange(
+      rank, DType::kFloat32,
+      [&](int64_t other) { return rank != 0 && other == 0 ? Piece{data, count(rank)} : Piece{}; },
+      [&](int64_t other) {  // of the ranks in their order
+        return rank == 0 ? Piece{std::exchange(next, next + count(other)), count(other)} : Piece{};
+      },
+      stream);
+}
+
 void Peers::SendTokens(int64_t rank, int32_t* tokens, int64_t count, Stream stream) {
   Run(rank, "tokens for all GPUs", [&](nccl::Comm comm) {
     return api_.broadcast(tokens, tokens, static_cast<size_t>(count), nccl::kInt32, 0, comm,

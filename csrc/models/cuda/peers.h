@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "kernels/cuda/runtime.h"
@@ -43,6 +44,10 @@ class Peers {
   // NumParts(size(), count) elements; null: there are none. Can be recorded in a graph.
   void Sum(int64_t rank, void* data, int64_t count, DType dtype, void* parts,
            kernels::cuda::Stream stream);
+  // The first rank gets the numbers of the others, counts[rank] each, one behind the other. `data`:
+  // of other ranks theirs, of the first one memory for all of them.
+  void Gather(int64_t rank, float* data, std::span<const int64_t> counts,
+              kernels::cuda::Stream stream);
   // tokens[count] of rank 0 become those of every rank.
   void SendTokens(int64_t rank, int32_t* tokens, int64_t count, kernels::cuda::Stream stream);
 

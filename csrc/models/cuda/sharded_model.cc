@@ -80,8 +80,10 @@ class ShardedModel::Tokens final : private Copies<TokenMemory>, public TokenMemo
   ShardedModel& model_;
 };
 
-ShardedModel::ShardedModel(ModelConfig config, std::vector<int> devices, const LoadRank& load)
+ShardedModel::ShardedModel(ModelConfig config, std::vector<int> devices, const LoadRank& load,
+                           LoadHead load_head)
     : config_(std::move(config)),
+      load_head_(std::move(load_head)),
       devices_(std::move(devices)),
       threads_(std::ssize(devices_)),
       peers_(devices_),
@@ -111,10 +113,17 @@ void ShardedModel::Connect() {
       SetToZero(memory.data(), memory.size(), stream.get());
       peers_.Sum(rank, memory.data(), count, DType::kFloat32,
                  reinterpret_cast<float*>(memory.data()) + count, stream.get());
+      const std::vector<int64_t> counts(ranks_.size(), count / peers_.size());
+      peers_.Gather(rank, reinterpret_cast<float*>(memory.data()), counts, stream.get());
       peers_.SendTokens(rank, reinterpret_cast<int32_t*>(memory.data()), 1, stream.get());
       stream.Synchronize();
     }
   });
+}
+
+CudaModel::Weights ShardedModel::WholeHead() const {
+  const CudaModel::Weights& own = first_rank().weights();
+  return own->view().head.matrix.n == config_.vocab_size ? own : load_head_();
 }
 
 void ShardedModel::DescribeMetadata() {

@@ -3,10 +3,10 @@
 // Each rank is a CudaModel of a shard (weights/weight_shard.h) on its own device, with its own
 // stream, pages and workspace, and a thread that submits its work. All ranks get the same calls in
 // the same order, so their pages have the same ids and their launches meet in the sums of Peers.
-// The first rank has the head, draws the tokens and gives them to the others. A drafter is a model
-// on the first rank's device alone. Memory that it shares with this model has a copy on each rank:
-// hidden states, which all ranks compute, since all of them have the residual; and tokens, where
-// the ranks get the first one's before a step that follows guesses.
+// The first rank has all logits, draws the tokens and gives them to the others. A drafter is a
+// model on the first rank's device alone. Memory that it shares with this model has a copy on each
+// rank: hidden states, which all ranks compute, since all of them have the residual; and tokens,
+// where the ranks get the first one's before a step that follows guesses.
 //
 // A rank whose device fails makes the model fail for good: nothing waits for it any more
 // (Peers::Abort), and every later call throws the same. Engine's thread only.
@@ -29,13 +29,19 @@ class ShardedModel : public Model {
   // Makes the model of one rank, whose device is current, on that rank's thread.
   using LoadRank = std::function<std::unique_ptr<CudaModel>(const Peer& peer, int device)>;
 
+  // Loads the whole head of the logits to the first device.
+  using LoadHead = std::function<CudaModel::Weights()>;
+
   // Ranks 0, 1, ... on these devices, of a model that has this config as a whole. Throws what
   // `load` throws, InvalidConfig and DeviceError.
-  ShardedModel(ModelConfig config, std::vector<int> devices, const LoadRank& load);
+  ShardedModel(ModelConfig config, std::vector<int> devices, const LoadRank& load,
+               LoadHead load_head);
   ~ShardedModel() override;
 
   const ModelConfig& config() const { return config_; }
   const CudaModel& first_rank() const { return *ranks_.front(); }
+  // For a draft head on the first device, where the ranks have parts.
+  CudaModel::Weights WholeHead() const;
 
   // Sizes in memory are those of the device that has the least to offer.
   const ModelMetadata& metadata() const override { return metadata_; }
@@ -74,6 +80,7 @@ class ShardedModel : public Model {
   static ForwardBatch OfRank(ForwardBatch batch, int64_t rank);
 
   const ModelConfig config_;
+  const LoadHead load_head_;
   const std::vector<int> devices_;
   RankThreads threads_;
   Peers peers_;

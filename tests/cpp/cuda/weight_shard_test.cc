@@ -175,16 +175,34 @@ struct Planned {
   WeightOptions options;
 };
 
-TEST(TakeShard, OnlyTheFirstDeviceHasTheHeadAndTheBiasesOfSums) {
+TEST(HeadRows, AreMultiplesOfEightButAtTheEnd) {
+  const auto ends = [](int64_t rows, int64_t size) {
+    std::vector<int64_t> all;
+    int64_t begin = 0;
+    for (int64_t rank = 0; rank < size; ++rank) {
+      const IndexRange range = HeadRows(rows, {rank, size});
+      EXPECT_EQ(range.begin, begin);
+      begin = range.end;
+      all.push_back(range.end);
+    }
+    return all;
+  };
+  EXPECT_THAT(ends(50, 1), ElementsAre(50));
+  EXPECT_THAT(ends(50, 4), ElementsAre(8, 24, 40, 50));
+  EXPECT_THAT(ends(17, 4), ElementsAre(0, 8, 16, 17));
+  EXPECT_THAT(ends(128256, 2), ElementsAre(64128, 128256));
+}
+
+TEST(TakeShard, DevicesDivideTheHeadAndOnlyTheFirstHasTheBiasesOfSums) {
   for (const char* tied : {"true", "false"}) {
     const Planned planned("Starcoder2ForCausalLM", std::string(R"("tie_word_embeddings": )") + tied,
                           WeightQuantization::kAuto);
     const WeightPlan first = planned.Of({0, 2});
     const WeightPlan second = planned.Of({1, 2});
-    EXPECT_NE(first.map.head, kAbsent);
-    EXPECT_EQ(second.map.head, kAbsent);
-    EXPECT_NE(second.map.embeddings, kAbsent);
-    EXPECT_EQ(second.map.parameters[second.map.embeddings].form, ParameterForm::kTable);
+    const bool is_table = std::string(tied) == "true";  // which each has, and computes its rows of
+    EXPECT_EQ(first.map.parameters[first.map.head].rows, is_table ? 50 : 24);
+    EXPECT_EQ(second.map.parameters[second.map.head].rows, is_table ? 50 : 26);
+    EXPECT_EQ(second.map.embeddings == kAbsent, is_table);
     for (const LinearParameters& linear : second.map.layers[1].linears) {
       const LinearRole role = linear.key.role;
       const bool is_part_of_a_sum = role == LinearRole::kOut || role == LinearRole::kDown;
@@ -210,6 +228,19 @@ TEST(TakeShard, DevicesDivideTheParameters) {
     EXPECT_EQ(count(first, matrix) + count(second, matrix), count(whole, matrix));
     EXPECT_EQ(count(first, matrix), count(second, matrix));
   }
+}
+
+TEST(KeepHead, LeavesNothingElse) {
+  const Planned planned("PhimoeForCausalLM",
+                        R"("num_local_experts": 4, "num_experts_per_tok": 2, "lm_head_bias": true)",
+                        WeightQuantization::kQ8);
+  WeightPlan plan = planned.Of({0, 1});
+  KeepHead(planned.config, &plan);
+  for (size_t i = 0; i < plan.map.parameters.size(); ++i) {
+    const bool is_head = i == plan.map.head || i == plan.map.head_bias;
+    EXPECT_EQ(plan.map.parameters[i].rows, is_head ? 50 : 0) << i;
+  }
+  EXPECT_EQ(plan.sources.size(), 2);
 }
 
 TEST(TakeShard, BordersWithinAGroupAreRefused) {

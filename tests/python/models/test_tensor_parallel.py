@@ -1,5 +1,5 @@
-"""Several GPUs that compute one model give the tokens of one, for every kind of checkpoint: through the
-emulator's devices and a fake NCCL."""
+"""Several GPUs that compute one model give the tokens of one, for every kind of checkpoint: through
+the emulator's devices and a fake NCCL."""
 
 from __future__ import annotations
 

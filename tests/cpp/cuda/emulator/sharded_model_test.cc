@@ -16,6 +16,7 @@
 #include "cuda/fake_nccl/fake_nccl.h"
 #include "cuda/model_driver.h"
 #include "mlc_native/engine.h"
+#include "models/draft_head.h"
 #include "support/error.h"
 
 namespace mlc_native {
@@ -78,6 +79,9 @@ TEST_F(ShardedModelTest, LogitsAreThoseOfOneDevice) {
       {"GraniteForCausalLM", R"("residual_multiplier": 0.4, "logits_scaling": 3)"},
       {"Qwen3MoeForCausalLM",
        R"("head_dim": 16, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32)"},
+      {"PhimoeForCausalLM",  // a bias of the head
+       R"("num_local_experts": 4, "num_experts_per_tok": 2, "lm_head_bias": true,
+          "intermediate_size": 64)"},
       {"GptOssForCausalLM", kGptOssExperts}};  // biases of experts, sinks
   for (const auto& [architecture, fields] : models) {
     TinyModel tiny(architecture, fields);
@@ -96,6 +100,11 @@ TEST_F(ShardedModelTest, SixteenAndFewerBitsAreNear) {
   source.kv_cache_dtype = KvCacheDType::kFloat8;
   EXPECT_LT(DifferenceOnTwo(tiny, source), 3e-2);
   EXPECT_LT(DifferenceOnTwo(tiny, tiny.Source("bfloat16")), 2e-2);
+  TinyModel tied("LlamaForCausalLM",
+                 std::string(kGroupedSizes) + R"(, "tie_word_embeddings": true)");
+  source = tied.Source("float16");
+  source.quantization = WeightQuantization::kQ8;  // so the table is stored once more, as floats
+  EXPECT_LT(DifferenceOnTwo(tied, source), 2e-3);
 }
 
 TEST_F(ShardedModelTest, DevicesDivideWhatTheyKeep) {
@@ -159,6 +168,10 @@ TEST_F(ShardedModelTest, LogitsOnThreeAndFourAreThoseOfOneDevice) {
   const std::tuple<int64_t, const char*, std::string> models[] = {
       {3, "LlamaForCausalLM", R"("num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 16,
                                  "hidden_size": 48, "intermediate_size": 72)"},
+      {4, "LlamaForCausalLM", R"("num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+                                 "intermediate_size": 64, "tie_word_embeddings": true)"},
+      {4, "LlamaForCausalLM", R"("num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+                                 "intermediate_size": 64, "vocab_size": 66)"},
       {4, "Qwen3ForCausalLM", R"("num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
                                  "intermediate_size": 64)"},
       {4, "Starcoder2ForCausalLM", R"("num_attention_heads": 4, "num_key_value_heads": 1,
@@ -305,15 +318,13 @@ TEST_F(ShardedModelTest, TheEngineAnswersAsOnOneDevice) {
 
 TEST_F(ShardedModelTest, GuessesOfTheHostDoNotChangeAnswers) {
   TinyModel tiny("LlamaForCausalLM", kFourHeads);
-  for (const int64_t number : {2, 4}) {
-    EngineConfig config;
-    const ModelSource source = On(number, tiny.Source("bfloat16"));
-    const auto want = Served(LoadCudaModel(source)).Run();
-    config.speculative_mode = SpeculativeMode::kNGram;
-    config.prompt_lookup_min = 1;
-    config.spec_draft_length = 4;
-    ExpectSame(Served(LoadCudaModel(source), config).Run(), want);
-  }
+  EngineConfig config;
+  const ModelSource source = On(4, tiny.Source("bfloat16"));
+  const auto want = Served(LoadCudaModel(source)).Run();
+  config.speculative_mode = SpeculativeMode::kNGram;
+  config.prompt_lookup_min = 1;
+  config.spec_draft_length = 4;
+  ExpectSame(Served(LoadCudaModel(source), config).Run(), want);
 }
 
 // The first device guesses, with the model itself as a whole, while the step before is in flight.
@@ -333,25 +344,67 @@ TEST_F(ShardedModelTest, GuessesOfADraftModelDoNotChangeAnswers) {
   EXPECT_GT(found["num_accepted_tokens"], 5);
 }
 
+// Of a head with a head of the logits, and of one that has the model's.
 TEST_F(ShardedModelTest, GuessesOfADraftHeadDoNotChangeAnswers) {
   TinyModel tiny("LlamaForCausalLM", kFourHeads);
-  testing::TempFolder folder;
-  testing::WriteTinyDraftHead(folder, tiny.Source().path, "midlayer.", "");
   const ModelSource source = OnTwo(tiny.Source("bfloat16"));
   const auto want = Served(LoadCudaModel(source)).Run(false);
-  EngineConfig config;
-  config.speculative_mode = SpeculativeMode::kEagle3;
-  config.spec_draft_length = 2;
-  std::unique_ptr<Model> target = LoadCudaModel(source);
-  ModelSource head = tiny.Source("bfloat16");
-  head.path = folder.path();
-  head.target = target.get();
-  Served served(std::move(target), config, [&] { return LoadCudaModel(head); });
-  ExpectSame(served.Run(false), want);
-  const nlohmann::json found = served.Speculation();
-  EXPECT_EQ(found["num_failures"], 0);
-  EXPECT_GT(found["num_steps_ahead"], 2);
-  EXPECT_GT(found["num_draft_tokens"], 20);
+  for (const char* layer : {"midlayer.", "layers.0."}) {
+    testing::TempFolder folder;
+    testing::WriteTinyDraftHead(folder, tiny.Source().path, layer, "");
+    EngineConfig config;
+    const bool is_eagle3 = std::string(layer) == "midlayer.";
+    config.speculative_mode = is_eagle3 ? SpeculativeMode::kEagle3 : SpeculativeMode::kEagle;
+    config.spec_draft_length = 2;
+    std::unique_ptr<Model> target = LoadCudaModel(source);
+    ModelSource head = tiny.Source("bfloat16");
+    head.path = folder.path();
+    head.target = target.get();
+    Served served(std::move(target), config, [&] { return LoadCudaModel(head); });
+    ExpectSame(served.Run(false), want);
+    const nlohmann::json found = served.Speculation();
+    EXPECT_EQ(found["num_failures"], 0);
+    EXPECT_GT(found["num_steps_ahead"], 2) << layer;
+    EXPECT_GT(found["num_draft_tokens"], 20) << layer;
+  }
+}
+
+// What a head guesses with the states and the head of a model on several devices.
+TEST_F(ShardedModelTest, ADraftHeadGuessesAsOnOneDevice) {
+  TinyModel tiny("LlamaForCausalLM", kFourHeads);
+  testing::TempFolder folder;
+  testing::WriteTinyDraftHead(folder, tiny.Source().path, "layers.0.", "");
+  const auto guesses = [&](const ModelSource& source) {
+    const auto target = tiny.Load(source);
+    ModelSource of_head = tiny.Source();
+    of_head.path = folder.path();
+    of_head.target = target.get();
+    DraftHead head(LoadCudaModel(of_head));
+    head.Allocate(kTestPages, kTestRows, 1);
+    const std::vector<int32_t>& streams = head.info().target_streams;
+    constexpr int32_t kRows = 12;
+    const auto states =
+        target->MakeStateMemory(kRows, std::ssize(streams) * target->metadata().hidden_size);
+    std::vector<int32_t> rows(kRows);
+    for (int32_t i = 0; i < kRows; ++i) rows[static_cast<size_t>(i)] = i;
+    TestSequence sequence(0);
+    const std::vector<int32_t> tokens = SomeTokens(kRows + 1, 3);
+    TestBatch batch;
+    batch.Add(sequence, {tokens.begin(), tokens.end() - 1});
+    ForwardBatch forward = batch.batch();
+    forward.hidden = {.rows = rows, .streams = streams, .memory = states.get(), .places = rows};
+    target->Forward(forward);
+    TestSequence pages(1);
+    const DraftWork work{.next_tokens = std::span(tokens).subspan(1),
+                         .places = rows,
+                         .position = 0,
+                         .block_table = pages.pages,
+                         .length = 5};
+    return head.Propose({&work, 1}, *states);
+  };
+  const auto want = guesses(tiny.Source());
+  EXPECT_EQ(want[0].size(), 5);
+  for (const int64_t number : {2, 4}) EXPECT_EQ(guesses(On(number, tiny.Source())), want) << number;
 }
 
 // Head and model have the states that one device has, on the first one.
