@@ -64,12 +64,9 @@ __device__ inline uint8_t FloatToFloat8Bits(float value) {
   return static_cast<uint8_t>(bits);
 #endif
 }
+// Requires: kConvertsFloat8.
 __device__ inline float Float8BitsToFloat(uint8_t bits) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
-  return __half2float(__half(__nv_cvt_fp8_to_halfraw(bits, __NV_E4M3)));
-#else
   return Float16BitsToFloat(static_cast<uint16_t>(Float8PairToFloat16(bits)));
-#endif
 }
 // a * b + c on pairs of bfloat16, rounded once.
 __device__ inline uint32_t FmaBFloat16x2(uint32_t a, uint32_t b, uint32_t c) {

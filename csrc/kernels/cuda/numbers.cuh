@@ -27,6 +27,14 @@ template <typename Kv>
 inline constexpr int kKvScaleBytes =
     kHasKvScales<Kv> ? static_cast<int>(KvScaleBytes(KvFormat::kFloat8)) : 0;
 
+// An E4M3 number that is no NaN, where no instruction converts it. Its exponent and mantissa are
+// moved to where those of a float are, which reads a number that is smaller by 2^120 there,
+// subnormal ones too.
+__device__ inline float Float8ByBits(uint8_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x80u) << 24;
+  return __uint_as_float(sign | static_cast<uint32_t>(bits & 0x7fu) << 20) * 0x1p120f;
+}
+
 template <typename T>
 __device__ inline float ToFloat(T x) {
   if constexpr (std::is_same_v<T, BFloat16>) {
@@ -34,7 +42,7 @@ __device__ inline float ToFloat(T x) {
   } else if constexpr (std::is_same_v<T, Float16>) {
     return Float16BitsToFloat(x.bits);
   } else if constexpr (std::is_same_v<T, Float8>) {
-    return Float8BitsToFloat(x.bits);
+    return kConvertsFloat8 ? Float8BitsToFloat(x.bits) : Float8ByBits(x.bits);
   } else {
     return x;
   }

@@ -163,5 +163,45 @@ TEST_F(RopeTest, AScaleKeepsLargeAndSmallNumbers) {
   Check(DType::kBFloat16, KvFormat::kFloat8, 256, 256, false, false, 1e20f);
 }
 
+// On every GPU, also where codes of NaNs are read as numbers: the scale is infinite, and the codes
+// of finite numbers are zeros.
+TEST_F(RopeTest, ANumberThatIsNoneShowsInTheWholeHead) {
+  constexpr int64_t kDim = 64;
+  KvPages kv;
+  kv.format = KvFormat::kFloat8;
+  kv.num_pages = 1;
+  kv.kv_heads = 1;
+  kv.head_dim = kDim;
+  for (const float bad : {NAN, INFINITY}) {
+    Floats x = Random(DType::kBFloat16, 3 * kDim);
+    x[2 * kDim + 37] = bad;  // of v
+    DeviceBytes qkv(Encode(DType::kBFloat16, x));
+    DeviceBytes k_pages(kv.head_bytes()), v_pages(kv.head_bytes());
+    kv.k = k_pages.data();
+    kv.v = v_pages.data();
+    DeviceArray<int32_t> positions(std::vector<int32_t>{0});
+    DeviceArray<int64_t> slots(std::vector<int64_t>{5});
+    QkRopeWriteKv(kv,
+                  {.dtype = DType::kBFloat16,
+                   .qkv = qkv.data(),
+                   .ld = 3 * kDim,
+                   .m = 1,
+                   .q_heads = 1,
+                   .positions = positions.data(),
+                   .slots = slots.data()},
+                  nullptr);
+    const std::vector<uint8_t> page = v_pages.Download();
+    float scale;
+    std::memcpy(&scale, page.data() + kKvPageSize * kDim + 5 * sizeof scale, sizeof scale);
+    EXPECT_EQ(scale, INFINITY);
+    for (int64_t i = 0; i < kDim; ++i) {
+      const uint8_t code = page[5 * kDim + i];
+      if (i != 37) {
+        EXPECT_EQ(code & 0x7f, 0) << i;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace mlc_native::kernels::cuda

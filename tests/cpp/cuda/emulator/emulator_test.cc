@@ -259,6 +259,8 @@ TEST_F(EmulatorTest, RoundsToEightBits) {
     const float value = Float8Value(static_cast<uint8_t>(bits));
     if (std::isnan(value)) continue;
     EXPECT_EQ(Float8BitsToFloat(static_cast<uint8_t>(bits)), value);
+    EXPECT_EQ(Float8ByBits(static_cast<uint8_t>(bits)), value);
+    EXPECT_EQ(std::signbit(Float8ByBits(static_cast<uint8_t>(bits))), bits >= 128);
     EXPECT_EQ(FloatToFloat8Bits(value), bits);
     EXPECT_EQ(FloatToFloat8Bits(value * 1.01f), FloatToFloat8Bits(value)) << value;
   }
