@@ -79,7 +79,7 @@ template <typename Sent, typename Received>
 void Peers::Exchange(int64_t rank, DType dtype, const Sent& sent, const Received& received,
                      Stream stream) {
   const int type = NcclType(dtype);
-  Run(rank, "parts of a sum over GPUs", [&](nccl::Comm comm) {
+  Run(rank, "an exchange between GPUs", [&](nccl::Comm comm) {
     int status = api_.group_start();
     for (int64_t other = 0; other < size() && status == nccl::kSuccess; ++other) {
       if (other == rank) continue;

@@ -121,22 +121,24 @@ void Machine::Put(CUstream_st& stream, const Work& work) {
   if (work.put) work.put();
   stream.pending.push_back(work);
   ++stream.num_put;
-  if (stream.pending.size() > kMaxPending) RunUntil(stream, stream.num_done + 1);
+  if (stream.pending.size() > kMaxPending) RunUntil(stream, stream.num_taken + 1);
 }
 
-// Another thread may run the stream meanwhile, within work of it that waits (WaitUntil).
+// Another thread may run the stream meanwhile, within work of it that waits (WaitUntil): the last
+// piece that has been taken from it.
 void Machine::RunUntil(CUstream_st& stream, uint64_t num_done) {
   const std::thread::id self = std::this_thread::get_id();
   const auto is_free = [&] { return stream.runner == std::thread::id() || stream.runner == self; };
   const int device_before = CurrentThread().device;
-  while (stream.num_done < num_done && !stream.pending.empty()) {
-    if (!is_free()) {
+  for (;;) {
+    if (!is_free() && stream.num_taken <= num_done) {
       if (!WaitUntil(is_free, kPatience)) Fail("emulated machine: a stream never ends");
       continue;
     }
+    if (stream.num_taken >= num_done || stream.pending.empty()) return;
     const Work work = std::move(stream.pending.front());
     stream.pending.pop_front();
-    ++stream.num_done;
+    ++stream.num_taken;
     if (device(stream.device).is_lost) continue;
     const std::thread::id runner_before = std::exchange(stream.runner, self);
     CurrentThread().device = stream.device;
@@ -156,10 +158,13 @@ bool Machine::WaitUntil(const std::function<bool()>& is_done, std::chrono::secon
   return result;
 }
 
+// Other threads may add and remove streams while one is awaited.
 void Machine::RunAllOf(int device) {
+  std::vector<std::shared_ptr<CUstream_st>> streams;
   for (const auto& [key, stream] : streams_) {
-    if (stream->device == device) RunAll(*stream);
+    if (stream->device == device) streams.push_back(stream);
   }
+  for (const auto& stream : streams) RunAll(*stream);
 }
 
 // ---- Memory ----

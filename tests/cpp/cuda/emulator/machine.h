@@ -31,7 +31,7 @@ struct CUstream_st {
   int device = 0;
   std::deque<mlc_native::emulator::Work> pending;
   uint64_t num_put = 0;
-  uint64_t num_done = 0;
+  uint64_t num_taken = 0;  // of those put, that run or have run
   std::thread::id runner;  // that runs its work now
   std::vector<mlc_native::emulator::Work>* recording = nullptr;
 };
