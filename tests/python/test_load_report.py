@@ -313,6 +313,47 @@ def test_interrupted_calls_stop() -> None:
     assert stopped.is_set()
 
 
+def test_ctrl_c_at_any_moment_is_a_keyboard_interrupt() -> None:
+    """Python's own waits and starts of threads raise other errors, or never return, in some."""
+    script = """
+    import os, signal, subprocess, sys
+    from mlc_native.support.interrupt import call_interruptibly
+
+    def interrupt(number, frame):
+        while frame is not None:
+            if frame.f_code is call_interruptibly.__code__:
+                raise KeyboardInterrupt
+            frame = frame.f_back
+
+    press = (
+        "import os, random, signal, time\\n"
+        "while os.getppid() == {0}:\\n"
+        "    os.kill({0}, signal.SIGINT)\\n"
+        "    time.sleep(random.random() * 2e-4)\\n"
+    )
+    signal.signal(signal.SIGINT, interrupt)
+    presses = subprocess.Popen([sys.executable, "-c", press.format(os.getpid())])
+    outcomes = set()
+    for _ in range(3000):
+        try:
+            outcomes.add(call_interruptibly(None, divmod, 7, 2))
+        except BaseException as error:
+            outcomes.add(repr(error))
+    presses.kill()
+    presses.wait()
+    print(outcomes == {(3, 1), "KeyboardInterrupt()"} or outcomes)
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        timeout=60 * int(os.environ.get("MLC_NATIVE_PATIENCE", "1")),
+        check=False,
+    )
+    assert (ended.stdout, ended.returncode) == ("True\n", 0)
+
+
 def test_results_and_errors_pass_through() -> None:
     assert call_interruptibly(None, divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
