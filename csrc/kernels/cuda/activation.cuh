@@ -13,26 +13,39 @@ __device__ inline float TimesSigmoid(float x, float y) {
   return FastDivide(x, 1.0f + Exp2(-kLog2E * y));
 }
 
-// act(gate) * up, or act(gate) without a gate. Not kXielu, which has parameters in memory.
-__device__ inline float Activated(const ActivationRule& rule, float gate, float up) {
+// gate[i] = act(gate[i]) * up[i], or act(gate[i]) without a gate. Not kXielu, which has parameters
+// in memory. Of several numbers at once, so that the rule is looked at once and they do not wait
+// for each other.
+template <int kCount>
+__device__ inline void Activated(const ActivationRule& rule, float (&gate)[kCount],
+                                 float (&up)[kCount]) {
   if (rule.activation == Activation::kClampedSwiGlu) {
-    gate = gate > rule.limit ? rule.limit : gate;
-    up = up > rule.limit ? rule.limit : up;
-    up = (up < -rule.limit ? -rule.limit : up) + 1.0f;
-  }
-  float y;
-  if (rule.activation == Activation::kReluSquared) {
-    y = gate > 0.0f ? gate * gate : 0.0f;
-  } else {
-    float power = rule.sharpness * gate;  // kClampedSwiGlu
-    if (rule.activation == Activation::kSilu) power = gate;
-    if (rule.activation == Activation::kGeluTanh) {  // (1 + tanh(z)) / 2 is the sigmoid of 2 z
-      constexpr float kTwoSqrt2OverPi = 1.5957691216057308f;
-      power = kTwoSqrt2OverPi * fmaf(0.044715f * gate * gate, gate, gate);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      gate[i] = gate[i] > rule.limit ? rule.limit : gate[i];
+      up[i] = up[i] > rule.limit ? rule.limit : up[i];
+      up[i] = (up[i] < -rule.limit ? -rule.limit : up[i]) + 1.0f;
     }
-    y = TimesSigmoid(gate, power);
   }
-  return rule.gated ? y * up : y;
+  if (rule.activation == Activation::kReluSquared) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) gate[i] = gate[i] > 0.0f ? gate[i] * gate[i] : 0.0f;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      float power = rule.sharpness * gate[i];  // kClampedSwiGlu
+      if (rule.activation == Activation::kSilu) power = gate[i];
+      if (rule.activation == Activation::kGeluTanh) {  // (1 + tanh(z)) / 2 is the sigmoid of 2 z
+        constexpr float kTwoSqrt2OverPi = 1.5957691216057308f;
+        power = kTwoSqrt2OverPi * fmaf(0.044715f * gate[i] * gate[i], gate[i], gate[i]);
+      }
+      gate[i] = TimesSigmoid(gate[i], power);
+    }
+  }
+  if (rule.gated) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) gate[i] *= up[i];
+  }
 }
 
 }  // namespace mlc_native::kernels::cuda

@@ -65,13 +65,14 @@ void LaunchForRows(const GemvArgs& args, Stream stream) {
     if (has_few_tiles) return LaunchWith<Format, 8, 8, 3, 2>(args, stream);
     return LaunchWith<Format, 8, 4, 2, 3>(args, stream);
   } else {
-    const bool eight = has_few_tiles || args.k >= 64 * kGemvStep;
-    if (args.m <= 32) {
-      if (eight) return LaunchWith<Format, 4, 8, 4, 3>(args, stream);
-      return LaunchWith<Format, 4, 4, 4, 3>(args, stream);
+    if constexpr (!Format::kIsRare) {
+      if (!has_few_tiles && args.k < 64 * kGemvStep) {
+        if (args.m <= 32) return LaunchWith<Format, 4, 4, 4, 3>(args, stream);
+        return LaunchWith<Format, 8, 4, 4, 2>(args, stream);
+      }
     }
-    if (eight) return LaunchWith<Format, 8, 8, 4, 2>(args, stream);
-    LaunchWith<Format, 8, 4, 4, 2>(args, stream);
+    if (args.m <= 32) return LaunchWith<Format, 4, 8, 4, 3>(args, stream);
+    LaunchWith<Format, 8, 8, 4, 2>(args, stream);
   }
 }
 

@@ -37,17 +37,9 @@ void LaunchRopeWorkers(const RopeDecodeKernelArgs& args, Stream stream) {
          DecodeLaunchShape<Shape, typename RowRope<BFloat16, Shape>::Shared>(), stream, args);
 }
 
-template <int kLanes>
 __global__ void __launch_bounds__(kLanesThreads, kLanesBlocks)
     FloatDecodeAttentionKernel(const __grid_constant__ DecodeKernelArgs args) {
-  RunDecodeOnLanes<kLanes>(args);
-}
-
-void LaunchForFloats(const DecodeKernelArgs& args, Stream stream) {
-  const int64_t dim = args.kv.head_dim;
-  const LaunchShape shape = LanesLaunchShape(dim);
-  if (dim <= 16 * kVector) return Launch(FloatDecodeAttentionKernel<16>, shape, stream, args);
-  Launch(FloatDecodeAttentionKernel<32>, shape, stream, args);
+  RunDecodeOnLanes(args);
 }
 
 bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
@@ -83,7 +75,7 @@ void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeR
       if constexpr (sizeof(T) == 2) {
         LaunchForDim<T, typename decltype(kv_tag)::Type>(kernel_args, stream);
       } else {
-        LaunchForFloats(kernel_args, stream);
+        Launch(FloatDecodeAttentionKernel, LanesLaunchShape(kv.head_dim), stream, kernel_args);
       }
     });
   });

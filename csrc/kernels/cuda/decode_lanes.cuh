@@ -1,11 +1,11 @@
 // LanesWorker: decode attention without tensor cores, for float32.
 //
 // Keys and values are loaded once for all query heads of an item (decode_items.cuh). There is one
-// kernel for any number of them, and few for the sizes of heads: float32 is for comparisons, and
-// each kernel takes as long to compile as one on tensor cores. The steps of a block, for an item:
-//   1. scores of all keys, a group of lanes per key, into shared memory
+// kernel for any number of them and any size of heads, because float32 is for comparisons, and a
+// kernel takes as long to compile as one on tensor cores. The steps of a block, for an item:
+//   1. scores of all keys, a warp per key, into shared memory
 //   2. softmax of each head over the split, a warp per head
-//   3. sums of the values, a group of lanes per key, added up over the groups in a fixed order
+//   3. sums of the values, a warp per key, added up over the warps in a fixed order
 #pragma once
 
 #include "kernels/cuda/decode_finish.cuh"
@@ -16,43 +16,22 @@ namespace mlc_native::kernels::cuda {
 
 inline constexpr int kLanesThreads = 256;
 
-// Sums each values[i] over the `lanes` neighbours of a group, in the same order for all i. What
-// value a lane is left with: values[j] is that of index FirstSum + j.
-template <int kValues, int lanes>
-__device__ inline void SumOverLanes(float (&values)[kValues]) {
-  int left = kValues;
+// Sums each values[i] over the warp, in the same order for all i. Lane i gets that of values[i].
+__device__ inline float SumOverLanes(float (&values)[kWarp]) {
 #pragma unroll
-  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     const bool upper = (threadIdx.x & distance) != 0;
-    if (left > 1) {
-      left /= 2;
 #pragma unroll
-      for (int i = 0; i < kValues / 2; ++i) {
-        if (i >= left) continue;
-        const float mine = upper ? values[i + left] : values[i];
-        const float others = upper ? values[i] : values[i + left];
-        values[i] = mine + __shfl_xor_sync(kAllLanes, others, distance);
-      }
-    } else {
-      values[0] += __shfl_xor_sync(kAllLanes, values[0], distance);
+    for (int i = 0; i < distance; ++i) {
+      const float mine = upper ? values[i + distance] : values[i];
+      const float others = upper ? values[i] : values[i + distance];
+      values[i] = mine + __shfl_xor_sync(kAllLanes, others, distance);
     }
   }
+  return values[0];
 }
 
-template <int kValues, int lanes>
-__device__ inline int FirstSum() {
-  int first = 0;
-  int left = kValues;
-#pragma unroll
-  for (int distance = lanes / 2; distance > 0 && left > 1; distance /= 2) {
-    left /= 2;
-    if ((threadIdx.x & distance) != 0) first += left;
-  }
-  return first;
-}
-
-// kLanes: that hold a key, 8 elements each, the last ones maybe unused.
-template <int kLanes>
+// The lanes of a warp hold a key, 8 elements each, the last ones maybe unused.
 class LanesWorker {
  public:
   __device__ LanesWorker(const DecodeKernelArgs& args, const Item& item, float* shared)
@@ -60,8 +39,8 @@ class LanesWorker {
     begin_ = item.split.begin;
     count_ = item.split.count;
     skipped_ = item.split.skipped;
-    lane_ = static_cast<int>(threadIdx.x) % kLanes;
-    group_ = static_cast<int>(threadIdx.x) / kLanes;
+    lane_ = static_cast<int>(threadIdx.x) % kWarp;
+    warp_ = static_cast<int>(threadIdx.x) / kWarp;
     has_column_ = lane_ * kVector < args.kv.head_dim;
     table_ = args.a.block_tables + item.split.table * args.a.ld_block_tables;
   }
@@ -69,7 +48,7 @@ class LanesWorker {
   __device__ void Run() {
     Scores();
     RawVector8<float> first_values[kUnroll];  // arrive meanwhile
-    Load(args_.kv.v, group_, first_values);
+    Load(args_.kv.v, warp_, first_values);
     __syncthreads();
     Softmax();
     __syncthreads();
@@ -80,13 +59,11 @@ class LanesWorker {
   static constexpr int kHeads = kMaxItemHeads;  // of an item, the last ones maybe unused
   static constexpr int kThreads = kLanesThreads;
   static constexpr int kWarps = kThreads / kWarp;
-  static constexpr int kUnroll = 4;  // keys that a group of lanes loads at a time
-  static constexpr int kGroups = kThreads / kLanes;
+  static constexpr int kUnroll = 4;  // keys that a warp loads at a time
   static constexpr int kDots = kUnroll * kHeads;
-  static constexpr int kDotsPerLane = kDots > kLanes ? kDots / kLanes : 1;
-  static constexpr int kLanesPerDot = kDots < kLanes ? kLanes / kDots : 1;  // that have its sum
+  static_assert(kDots == kWarp);  // each lane is left with one of their sums
 
-  // Rows of kUnroll keys from `key` on, kGroups apart. All are loaded, page numbers first, so that
+  // Rows of kUnroll keys from `key` on, kWarps apart. All are loaded, page numbers first, so that
   // they are in flight together: instead of keys that the row does not see there is the
   // nearest one that it sees, and lanes without a column have the first one. The reader leaves them
   // out, and needs them to be finite.
@@ -95,7 +72,7 @@ class LanesWorker {
     int32_t page[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const int seen = max(min(key + u * kGroups, count_ - 1), skipped_);
+      const int seen = max(min(key + u * kWarps, count_ - 1), skipped_);
       positions[u] = static_cast<unsigned>(begin_ + seen);
       page[u] = table_[positions[u] / kKvPageSize];
     }
@@ -118,8 +95,7 @@ class LanesWorker {
     for (int h = 0; h < kHeads; ++h) {
       if (has_column_ && h < item_.num_heads) LoadFloats(from + h * args_.kv.head_dim, q[h]);
     }
-    const int first_dot = FirstSum<kDots, kLanes>();
-    for (int key = group_; key - group_ < count_; key += kUnroll * kGroups) {
+    for (int key = warp_; key - warp_ < count_; key += kUnroll * kWarps) {
       RawVector8<float> rows[kUnroll];
       Load(args_.kv.k, key, rows);
       float dots[kDots] = {};
@@ -133,13 +109,10 @@ class LanesWorker {
           for (int j = 0; j < kVector; ++j) dots[u * kHeads + h] += q[h][j] * k[j];
         }
       }
-      SumOverLanes<kDots, kLanes>(dots);
-#pragma unroll
-      for (int i = 0; i < kDotsPerLane; ++i) {
-        const int k = key + (first_dot + i) / kHeads * kGroups;
-        if (k >= count_ || lane_ % kLanesPerDot != 0) continue;
-        shared_[k * kHeads + (first_dot + i) % kHeads] = k < skipped_ ? -INFINITY : Score(dots[i]);
-      }
+      const float dot = SumOverLanes(dots);
+      const int k = key + lane_ / kHeads * kWarps;
+      if (k >= count_) continue;
+      shared_[k * kHeads + lane_ % kHeads] = k < skipped_ ? -INFINITY : Score(dot);
     }
   }
 
@@ -151,14 +124,13 @@ class LanesWorker {
 
   // Scores become weights; the maximum and the sum of head h stay in warp h.
   __device__ void Softmax() {
-    const int head = static_cast<int>(threadIdx.x) / kWarp;
+    const int head = warp_;
     if (head >= kHeads) return;
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
     float max = -INFINITY;
-    for (int k = lane; k < count_; k += kWarp) max = fmaxf(max, shared_[k * kHeads + head]);
+    for (int k = lane_; k < count_; k += kWarp) max = fmaxf(max, shared_[k * kHeads + head]);
     max = ReduceWarp(max, Max());
     float sum = 0.0f;
-    for (int k = lane; k < count_; k += kWarp) {
+    for (int k = lane_; k < count_; k += kWarp) {
       const float weight = Exp2(shared_[k * kHeads + head] - max);
       shared_[k * kHeads + head] = weight;
       sum += weight;
@@ -169,11 +141,11 @@ class LanesWorker {
   // `rows`: the first ones.
   __device__ void Values(RawVector8<float> (&rows)[kUnroll]) {
     float sums[kHeads][kVector] = {};
-    for (int key = group_; key < count_; key += kUnroll * kGroups) {
-      if (key != group_) Load(args_.kv.v, key, rows);
+    for (int key = warp_; key < count_; key += kUnroll * kWarps) {
+      if (key != warp_) Load(args_.kv.v, key, rows);
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
-        const int k = key + u * kGroups;
+        const int k = key + u * kWarps;
         if (k >= count_) continue;
         float v[kVector];
         ToFloats(rows[u], v);
@@ -185,32 +157,21 @@ class LanesWorker {
         }
       }
     }
-    AddUpGroups(sums);
+    AddUpWarps(sums);
   }
 
-  // Over the groups of a warp, then over the warps through shared memory [warp, head, head_dim].
-  __device__ void AddUpGroups(float (&sums)[kHeads][kVector]) {
+  // Over the warps through shared memory [warp, head, head_dim].
+  __device__ void AddUpWarps(const float (&sums)[kHeads][kVector]) {
     const int dim = static_cast<int>(args_.kv.head_dim);
-    const int warp = static_cast<int>(threadIdx.x) / kWarp;
-#pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-#pragma unroll
-      for (int j = 0; j < kVector; ++j) {
-#pragma unroll
-        for (int distance = kLanes; distance < kWarp; distance *= 2) {
-          sums[h][j] += __shfl_xor_sync(kAllLanes, sums[h][j], distance);
-        }
-      }
-    }
     __syncthreads();  // all have read their weights
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
-      if (has_column_ && group_ % (kWarp / kLanes) == 0) {
-        StoreFloats(shared_ + (warp * kHeads + h) * dim + lane_ * kVector, sums[h]);
+      if (has_column_) {
+        StoreFloats(shared_ + (warp_ * kHeads + h) * dim + lane_ * kVector, sums[h]);
       }
     }
     SoftmaxOfHead* softmax = SoftmaxInShared();
-    if (threadIdx.x % kWarp == 0 && warp < kHeads) softmax[warp] = softmax_;
+    if (lane_ == 0 && warp_ < kHeads) softmax[warp_] = softmax_;
     __syncthreads();
     Finish(softmax);
   }
@@ -221,7 +182,7 @@ class LanesWorker {
 
   __device__ void Finish(const SoftmaxOfHead* softmax) {
     const int dim = static_cast<int>(args_.kv.head_dim);
-    const ItemOutput<float, kLanes * kVector> output(args_, item_);
+    const ItemOutput<float, kWarp * kVector> output(args_, item_);
     for (int i = static_cast<int>(threadIdx.x); i < output.NumPlaces(); i += kThreads) {
       const int head = output.HeadOf(i);
       const int element = min(output.ElementOf(i), dim - 4);
@@ -242,7 +203,7 @@ class LanesWorker {
   int count_;    // keys of the split
   int skipped_;  // of them outside the window
   int lane_;     // of a key
-  int group_;    // of lanes
+  int warp_;
   bool has_column_;
   const int32_t* table_;
   SoftmaxOfHead softmax_{};
@@ -251,14 +212,13 @@ class LanesWorker {
 inline constexpr int kLanesBlocks =
     2;  // that run side by side: what their registers leave room for
 
-template <int kLanes>
 __device__ inline void RunDecodeOnLanes(const DecodeKernelArgs& args) {
   WaitForPrevious();
   const int num_items = *args.splits.size * args.items_per_split.divisor;
   for (int i = static_cast<int>(blockIdx.x);; i += static_cast<int>(gridDim.x)) {
     if (i >= num_items) return;
     const Item item = ItemAt(args, i, args.splits.splits[SplitIndexAt(args, i)]);
-    LanesWorker<kLanes>(args, item, static_cast<float*>(DynamicShared())).Run();
+    LanesWorker(args, item, static_cast<float*>(DynamicShared())).Run();
     __syncthreads();  // shared memory goes to the next item
   }
 }

@@ -307,8 +307,10 @@ constexpr bool HasWaits(int compute_capability) {
   return false;
 }
 
+// What a launch does on the host is compiled once for each file, instead of for each kernel.
+
 // Of the current device: 90 is 9.0.
-inline int ComputeCapability() {
+[[gnu::noinline]] inline int ComputeCapability() {
   int device = 0;
   int major = 0;
   int minor = 0;
@@ -321,12 +323,12 @@ inline int ComputeCapability() {
 }
 
 // Whether the current device has clusters, and what it runs of these files uses them.
-inline bool HasClusters() { return HasWaits(ComputeCapability()); }
+[[gnu::noinline]] inline bool HasClusters() { return HasWaits(ComputeCapability()); }
 
 inline bool LacksClusters() { return !HasClusters(); }
 
 // The number of multiprocessors of the current device.
-inline int NumMultiprocessors() {
+[[gnu::noinline]] inline int NumMultiprocessors() {
   int device = 0;
   int count = 0;
   CheckCuda(cudaGetDevice(&device), "current device");
@@ -348,8 +350,9 @@ struct LaunchShape {
   unsigned cluster = 1;     // blocks along x that form a cluster; more than 1: HasClusters()
 };
 
-template <typename Args>
-void Launch(void (*kernel)(Args), const LaunchShape& shape, Stream stream, const Args& args) {
+// `args`: the address of the kernel's argument.
+[[gnu::noinline]] inline void LaunchKernel(const void* kernel, const LaunchShape& shape,
+                                           Stream stream, const void* args) {
   constexpr size_t kAlwaysThere = 48 * 1024;
   if (shape.shared_bytes > kAlwaysThere) {
     CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -375,7 +378,13 @@ void Launch(void (*kernel)(Args), const LaunchShape& shape, Stream stream, const
     cluster.val.clusterDim.y = 1;
     cluster.val.clusterDim.z = 1;
   }
-  CheckCuda(cudaLaunchKernelEx(&config, kernel, args), "launch of a kernel");
+  void* all_args[] = {const_cast<void*>(args)};  // which are only read
+  CheckCuda(cudaLaunchKernelExC(&config, kernel, all_args), "launch of a kernel");
+}
+
+template <typename Args>
+void Launch(void (*kernel)(Args), const LaunchShape& shape, Stream stream, const Args& args) {
+  LaunchKernel(reinterpret_cast<const void*>(kernel), shape, stream, &args);
 }
 
 }  // namespace mlc_native::kernels::cuda

@@ -116,7 +116,8 @@ __global__ void ActivateKernel(const __grid_constant__ ActivateArgs args) {
   const int64_t row = i / vectors;
   const int64_t width = args.rule.gated ? 2 * args.ffn : args.ffn;
   const T* gate = static_cast<const T*>(args.x) + row * width + i % vectors * kVector;
-  float g[kVector], up[kVector];
+  float g[kVector];
+  float up[kVector] = {};
   LoadFloats(gate, g);
   if (args.rule.gated) LoadFloats(gate + args.ffn, up);
   if (args.rule.activation == Activation::kXielu) {
@@ -124,8 +125,7 @@ __global__ void ActivateKernel(const __grid_constant__ ActivateArgs args) {
 #pragma unroll
     for (int j = 0; j < kVector; ++j) g[j] = args.rule.gated ? xielu(g[j]) * up[j] : xielu(g[j]);
   } else {
-#pragma unroll
-    for (int j = 0; j < kVector; ++j) g[j] = Activated(args.rule, g[j], up[j]);
+    Activated(args.rule, g, up);
   }
   StoreFloats(static_cast<T*>(args.out) + i * kVector, g);
 }

@@ -72,7 +72,7 @@ void LaunchForTile(const GemvArgs& args, Stream stream) {
 }
 
 template <typename Format>
-void LaunchForFormat(const GemvArgs& args, Stream stream) {
+void LaunchForSize(const GemvArgs& args, Stream stream) {
   const int64_t small = Cost<SmallTile>(args);
   const int64_t wide = Cost<WideTile>(args);
   const int64_t large = Cost<LargeTile>(args);
@@ -102,7 +102,7 @@ void Gemm(const GemvArgs& args, Stream stream) {
   if (HasWarpgroupGemm(args) && !LacksWarpgroups()) return WarpgroupGemm(args, stream);
   const auto launch = [&](auto tag) {
     WithGemvFormat<typename decltype(tag)::Type>(args.format, args.dtype, [&](auto format) {
-      LaunchForFormat<typename decltype(format)::Type>(args, stream);
+      LaunchForSize<typename decltype(format)::Type>(args, stream);
     });
   };
   switch (args.dtype) {

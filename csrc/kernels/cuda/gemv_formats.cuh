@@ -39,6 +39,7 @@ struct PlainFormat {
 
   static constexpr bool kPadsSteps = false;
   static constexpr bool kWalks = true;  // whether blocks of Gemv gain by walking over tiles
+  static constexpr bool kIsRare = false;  // in dense products, which then have fewer kernels
 
   struct Step {
     uint4 raw[kBlocks];
@@ -90,6 +91,7 @@ struct QuantizedFormat {
   static constexpr int kStepsAhead = kBlocks / kVectors;  // as many bytes as of PlainFormat
   static constexpr bool kPadsSteps = true;  // the codes behind the last k are those of zero
   static constexpr bool kWalks = true;
+  static constexpr bool kIsRare = false;
 
   // Words as they lie in memory: scales of 16 bits would be moved as soon as they are loaded, which
   // waits for them.
@@ -207,6 +209,7 @@ struct Q8Format : QuantizedFormat<T, 2, 2> {
 template <typename T>
 struct Float8Format : QuantizedFormat<T, 2, 2, float> {
   using Step = typename QuantizedFormat<T, 2, 2, float>::Step;
+  static constexpr bool kIsRare = std::is_same_v<T, Float16>;
 
   __device__ static Pairs Block(const Step& step, int b) {
     return BlockOfBytes<Float8Format>(step.raw[b / 2], b % 2);
@@ -271,6 +274,7 @@ template <typename T>
 struct Mxfp4Format : QuantizedFormat<T, 1, 1> {
   using Step = typename QuantizedFormat<T, 1, 1>::Step;
   static constexpr bool kWalks = false;
+  static constexpr bool kIsRare = true;  // mixtures of experts have it
 
   __device__ static Pairs Block(const Step& step, int b) {
     const uint32_t word = Word(step.raw[0], b);

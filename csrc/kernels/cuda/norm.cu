@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(kNormThreads)
   NormalizeRow(x, weight, args.weight_offset, args.eps, args.dim, x, sums);
 }
 
-// Calls launch(shape, vectors of a thread, type) for rows of `dim`; the last two as constants.
-// Float32, which is for comparisons, has one kernel for all sizes, in which vectors may be unused.
+// Calls launch(shape, vectors of a thread, type) for rows of `dim`; the last two as constants. Of
+// the largest rows, and of float32, which is for comparisons, vectors may be unused.
 template <typename F>
 void ForRows(DType dtype, int64_t m, int64_t dim, const F& launch) {
   MLC_CHECK(dim % kVector == 0 && dim > 0 && dim <= kMaxNormDim) << dim;
@@ -76,7 +76,6 @@ void ForRows(DType dtype, int64_t m, int64_t dim, const F& launch) {
     if constexpr (sizeof(typename decltype(tag)::Type) == 2) {
       if (vectors <= kNormThreads) return launch(shape, std::integral_constant<int, 1>(), tag);
       if (vectors <= 2 * kNormThreads) return launch(shape, std::integral_constant<int, 2>(), tag);
-      if (vectors <= 4 * kNormThreads) return launch(shape, std::integral_constant<int, 4>(), tag);
     }
     launch(shape, std::integral_constant<int, 8>(), tag);
   });
