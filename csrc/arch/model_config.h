@@ -36,6 +36,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t ffn_size = 0;
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
+  int64_t num_kv_parts = 1;  // of several devices: those that have different KV heads
   int64_t head_dim = 0;
   int64_t max_positions = 0;
 

@@ -119,7 +119,7 @@ class Cutter {
 
   void CutLayer(LayerParameters& layer) {
     for (LinearParameters& linear : layer.linears) CutLinear(linear);
-    if (whole_.qk_norm == QkNorm::kPerHeadOwnWeight) {
+    if (whole_.qk_norm == QkNorm::kPerHeadOwnWeight || whole_.qk_norm == QkNorm::kWholeProjection) {
       CutHeads(layer.norms[static_cast<size_t>(NormRole::kQ)].weight, Heads(), whole_.num_heads);
       CutHeads(layer.norms[static_cast<size_t>(NormRole::kK)].weight, KvHeads(),
                whole_.num_kv_heads);
@@ -290,19 +290,14 @@ IndexRange HeadRows(int64_t rows, const Shard& shard) {
 
 ModelConfig ShardOf(const ModelConfig& config, int64_t num_shards) {
   if (num_shards == 1) return config;
-  if (config.qk_norm == QkNorm::kWholeProjection) {
-    throw InvalidConfig(kField, OutOfRangeMessage(kField, num_shards,
-                                                  "1 for a model that normalizes all query heads "
-                                                  "together, such as " +
-                                                      std::string(config.arch->architecture)));
-  }
   if (!Divides(config, num_shards)) {
     throw InvalidConfig(kField, OutOfRangeMessage(kField, num_shards,
                                                   AllowedShards(config) + " for " + Sizes(config)));
   }
   ModelConfig part = config;
   part.num_heads /= num_shards;
-  part.num_kv_heads = std::max<int64_t>(part.num_kv_heads / num_shards, 1);
+  part.num_kv_parts = std::min(part.num_kv_heads, num_shards);
+  part.num_kv_heads /= part.num_kv_parts;
   part.ffn_size /= num_shards;
   if (part.experts) {
     part.experts->ffn_size /= num_shards;

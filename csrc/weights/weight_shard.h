@@ -6,6 +6,7 @@
 //                       is a part of the sum that all devices together have to make
 //   head of the logits  the device has some of the output rows, unless the head is the table of
 //                       embeddings, of which it computes these rows
+//   norms of all heads  the device has the weights of its heads
 //   everything else     each device has it, except the biases behind sums, which only the first one
 //                       has
 //

@@ -38,7 +38,7 @@ struct PlainFormat {
   static constexpr int kStepsAhead = 1;
 
   static constexpr bool kPadsSteps = false;
-  static constexpr bool kWalks = true;  // whether blocks of Gemv gain by walking over tiles
+  static constexpr bool kWalks = true;    // whether blocks of Gemv gain by walking over tiles
   static constexpr bool kIsRare = false;  // in dense products, which then have fewer kernels
 
   struct Step {

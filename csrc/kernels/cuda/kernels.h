@@ -107,6 +107,17 @@ struct AddNormArgs {
 inline constexpr int64_t kMaxNormDim = 16384;
 void AddNorm(const AddNormArgs& args, Stream stream);
 
+// sums[i] = the sums of squares of two parts of row i of x, which follow one another: q and k.
+struct SquareSumsArgs {
+  DType dtype = DType::kBFloat16;
+  const void* x = nullptr;  // [m, ld]
+  int64_t ld = 0;
+  int64_t m = 0;
+  int64_t dims[2] = {0, 0};  // of the parts, multiples of 8; without elements the sum is 0
+  float* sums = nullptr;     // [m, 2]
+};
+void SquareSums(const SquareSumsArgs& args, Stream stream);
+
 // x[i] = norm(x[i], weight) for m rows of `dim` elements, row stride ld: q or k as a whole.
 struct NormalizeArgs {
   DType dtype = DType::kBFloat16;
@@ -117,6 +128,9 @@ struct NormalizeArgs {
   float eps = 1e-6f;
   int64_t m = 0;
   int64_t dim = 0;  // a multiple of 8, at most kMaxNormDim
+  // Where x is a part of rows of whole_dim elements: their sums of squares, of every second number.
+  const float* square_sums = nullptr;
+  int64_t whole_dim = 0;
 };
 void Normalize(const NormalizeArgs& args, Stream stream);
 

@@ -1,5 +1,6 @@
 // AddNorm, Normalize: one block per row, which stays in registers between the sums. Moves 8 bytes
 // per element of the residual, and 2 per element of x and of y (4 when x is normalized in place).
+// SquareSums: one block per row and part, reads 2 bytes per element.
 #include "kernels/cuda/norm_row.cuh"
 
 namespace mlc_native::kernels::cuda {
@@ -59,7 +60,35 @@ __global__ void __launch_bounds__(kNormThreads)
   T* x = static_cast<T*>(args.x) + static_cast<int64_t>(blockIdx.x) * args.ld;
   const Parameter<T, kVectors> weight(args.weight, args.dim);
   WaitForPrevious();
-  NormalizeRow(x, weight, args.weight_offset, args.eps, args.dim, x, sums);
+  RowPart<kVectors> row{};
+  row.Load(x, args.dim);
+  float scale;
+  if (args.square_sums == nullptr) {
+    scale = row.InverseNorm(args.dim, args.eps, sums);
+  } else {
+    const float squares = args.square_sums[2 * static_cast<int64_t>(blockIdx.x)];
+    scale = ReciprocalSqrt(squares / static_cast<float>(args.whole_dim) + args.eps);
+  }
+  StoreScaled(row, weight, args.weight_offset, scale, args.dim, x);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kNormThreads)
+    SquareSumsKernel(const __grid_constant__ SquareSumsArgs args) {
+  __shared__ float shared[kNormThreads / kWarp];
+  WaitForPrevious();
+  const int64_t row = blockIdx.x;
+  const unsigned part = blockIdx.y;
+  const T* x = static_cast<const T*>(args.x) + row * args.ld + (part == 0 ? 0 : args.dims[0]);
+  float squares = 0.0f;
+  for (int64_t i = threadIdx.x * kVector; i < args.dims[part]; i += kNormThreads * kVector) {
+    float values[kVector];
+    LoadFloats(x + i, values);
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) squares = fmaf(values[j], values[j], squares);
+  }
+  squares = ReduceBlock(squares, Plus(), shared);
+  if (threadIdx.x == 0) args.sums[2 * row + part] = squares;
 }
 
 // Calls launch(shape, vectors of a thread, type) for rows of `dim`; the last two as constants. Of
@@ -86,6 +115,15 @@ void ForRows(DType dtype, int64_t m, int64_t dim, const F& launch) {
 void AddNorm(const AddNormArgs& args, Stream stream) {
   ForRows(args.dtype, args.m, args.dim, [&](const LaunchShape& shape, auto vectors, auto tag) {
     Launch(AddNormKernel<typename decltype(tag)::Type, vectors()>, shape, stream, args);
+  });
+}
+
+void SquareSums(const SquareSumsArgs& args, Stream stream) {
+  MLC_CHECK(args.dims[0] % kVector == 0 && args.dims[1] % kVector == 0) << args.dims[0];
+  if (args.m == 0) return;
+  WithActivationType(args.dtype, [&](auto tag) {
+    Launch(SquareSumsKernel<typename decltype(tag)::Type>,
+           {.grid = dim3(static_cast<unsigned>(args.m), 2), .threads = kNormThreads}, stream, args);
   });
 }
 

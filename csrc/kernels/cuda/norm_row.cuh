@@ -97,13 +97,10 @@ class Parameter {
   RawVector8<T> vectors_[kVectors];
 };
 
-// y = norm(x, weight), of one row. `shared` and kWarps as in ReduceBlock.
-template <int kWarps = 0, typename X, typename T, int kVectors>
-__device__ inline void NormalizeRow(const X* x, const Parameter<T, kVectors>& weight, float offset,
-                                    float eps, int64_t dim, T* y, float* shared) {
-  RowPart<kVectors> row{};
-  row.Load(x, dim);
-  const float scale = row.template InverseNorm<kWarps>(dim, eps, shared);
+// y = row * scale * weight
+template <typename T, int kVectors>
+__device__ inline void StoreScaled(RowPart<kVectors>& row, const Parameter<T, kVectors>& weight,
+                                   float offset, float scale, int64_t dim, T* y) {
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int64_t column = row.Column(i);
@@ -111,6 +108,15 @@ __device__ inline void NormalizeRow(const X* x, const Parameter<T, kVectors>& we
     weight.Scale(i, offset, scale, row.values[i]);
     StoreFloats(y + column, row.values[i]);
   }
+}
+
+// y = norm(x, weight), of one row. `shared` and kWarps as in ReduceBlock.
+template <int kWarps = 0, typename X, typename T, int kVectors>
+__device__ inline void NormalizeRow(const X* x, const Parameter<T, kVectors>& weight, float offset,
+                                    float eps, int64_t dim, T* y, float* shared) {
+  RowPart<kVectors> row{};
+  row.Load(x, dim);
+  StoreScaled(row, weight, offset, row.template InverseNorm<kWarps>(dim, eps, shared), dim, y);
 }
 
 }  // namespace mlc_native::kernels::cuda

@@ -76,6 +76,11 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   if (config.experts) PlaceExperts(config, dtype, limits.max_rows, take, &buffers);
   const int64_t parts = Peers::NumParts(limits.num_peers, limits.max_rows * config.hidden_size);
   if (parts > 0) buffers.peer_parts = take(parts, DTypeSize(dtype));
+  if (limits.num_peers > 1 && config.qk_norm == QkNorm::kWholeProjection) {
+    const int64_t sums = RoundUp8(2 * limits.max_rows);
+    buffers.square_sums = static_cast<float*>(take(sums, sizeof(float)));
+    buffers.square_parts = take(Peers::NumParts(limits.num_peers, sums), sizeof(float));
+  }
   buffers.kept_residual =
       static_cast<float*>(take(limits.max_logits * config.hidden_size, sizeof(float)));
   buffers.kept_attention = take(limits.max_logits * config.q_size(), DTypeSize(dtype));

@@ -147,6 +147,8 @@ class CudaDecoder {
     float* logits;           // [logits, ld_logits]; on all but the first device [logits, part]
     float* peer_logits;      // of the first device: the parts of the others, one behind the other
     void* peer_parts;        // of Peers::Sum
+    float* square_sums;      // [rows, 2]: of q and k, where they are normalized as a whole
+    void* square_parts;      // of their Peers::Sum
     void* decode;            // DecodeAttention's
     void* splits;            // of decode rows, for each of windows_ in turn
   };

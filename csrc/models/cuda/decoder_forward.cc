@@ -382,8 +382,11 @@ void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
   QkRopeWriteKv(decoder_.kv_[layer], args, stream_);
 }
 
+// With several GPUs, of which each has some of the heads, the sums of squares are added up first.
 void CudaDecoder::Ops::NormalizeWholeProjections(size_t layer) const {
   const auto& w = weights_.layers[layer];
+  const Peer& peer = decoder_.peer_;
+  if (peer) SumSquaresOverPeers();
   NormalizeArgs args{.dtype = weights_.dtype,
                      .x = buffers_.qkv,
                      .ld = config_.qkv_size(),
@@ -392,11 +395,34 @@ void CudaDecoder::Ops::NormalizeWholeProjections(size_t layer) const {
                      .eps = config_.norm_eps,
                      .m = num_rows_,
                      .dim = config_.q_size()};
+  if (peer) {
+    args.square_sums = buffers_.square_sums;
+    args.whole_dim = config_.q_size() * peer.peers->size();
+  }
   kernels::cuda::Normalize(args, stream_);
   args.x = Advance(buffers_.qkv, config_.q_size(), weights_.dtype);
   args.weight = w.norm(NormRole::kK).weight;
   args.dim = config_.kv_size();
+  if (peer) {
+    args.square_sums = buffers_.square_sums + 1;
+    args.whole_dim = config_.kv_size() * config_.num_kv_parts;
+  }
   kernels::cuda::Normalize(args, stream_);
+}
+
+// A KV head that several GPUs have is counted by the first of them.
+void CudaDecoder::Ops::SumSquaresOverPeers() const {
+  const Peer& peer = decoder_.peer_;
+  const bool counts_kv = peer.rank % (peer.peers->size() / config_.num_kv_parts) == 0;
+  SquareSums({.dtype = weights_.dtype,
+              .x = buffers_.qkv,
+              .ld = config_.qkv_size(),
+              .m = num_rows_,
+              .dims = {config_.q_size(), counts_kv ? config_.kv_size() : 0},
+              .sums = buffers_.square_sums},
+             stream_);
+  peer.peers->Sum(peer.rank, buffers_.square_sums, RoundUp8(2 * num_rows_), DType::kFloat32,
+                  buffers_.square_parts, stream_);
 }
 
 AttentionArgs CudaDecoder::Ops::MakeAttentionArgs(size_t layer) const {

@@ -109,6 +109,7 @@ class CudaDecoder::Ops {
                                             const int32_t* rows, void* y) const;
   kernels::cuda::ActivationRule ExpertActivation() const;
   void NormalizeWholeProjections(size_t layer) const;
+  void SumSquaresOverPeers() const;
   // Whether the kernel of attention rotates q and k, and writes k and v.
   bool HasRopeInAttention(size_t layer) const;
   bool HasTiles() const;

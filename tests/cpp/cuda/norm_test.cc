@@ -88,6 +88,77 @@ TEST_F(NormTest, NormalizesPartsOfRows) {
   }
 }
 
+// As two devices do that have some of the columns of q, and the same ones of k.
+TEST_F(NormTest, PartsOfRowsHaveTheNormOfWholeRows) {
+  for (DType dtype : kDTypes) {
+    constexpr int64_t kRows = 3;
+    constexpr int64_t kQ = 2064;  // of both devices
+    constexpr int64_t kK = 24;
+    constexpr int64_t kLd = kQ / 2 + kK + 8;
+    const Floats q = Random(dtype, kRows * kQ, 3);
+    const Floats k = Random(dtype, kRows * kK, 4);
+    const Floats weight = Random(dtype, kQ);
+    const DeviceBytes device_weight(Encode(dtype, weight));
+    std::vector<DeviceBytes> parts;
+    Floats sums(2 * kRows);
+    for (int64_t device = 0; device < 2; ++device) {
+      Floats x(kRows * kLd, 1.0f);
+      for (int64_t row = 0; row < kRows; ++row) {
+        std::copy_n(q.begin() + row * kQ + device * kQ / 2, kQ / 2, x.begin() + row * kLd);
+        std::copy_n(k.begin() + row * kK, kK, x.begin() + row * kLd + kQ / 2);
+      }
+      parts.emplace_back(Encode(dtype, x));
+      DeviceBytes device_sums(2 * kRows * sizeof(float));
+      SquareSums({.dtype = dtype,
+                  .x = parts.back().data(),
+                  .ld = kLd,
+                  .m = kRows,
+                  .dims = {kQ / 2, device == 0 ? kK : 0},
+                  .sums = reinterpret_cast<float*>(device_sums.data())},
+                 nullptr);
+      const Floats got = Decode(DType::kFloat32, device_sums.Download());
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += got[i];
+      for (int64_t row = 0; device > 0 && row < kRows; ++row) EXPECT_EQ(got[2 * row + 1], 0.0f);
+    }
+    const DeviceBytes device_sums(Encode(DType::kFloat32, sums));
+    for (int64_t device = 0; device < 2; ++device) {
+      const DeviceBytes& x = parts[static_cast<size_t>(device)];
+      NormalizeArgs args{
+          .dtype = dtype,
+          .x = x.data(),
+          .ld = kLd,
+          .weight = device_weight.data() + device * kQ / 2 * static_cast<int64_t>(DTypeSize(dtype)),
+          .eps = 1e-6f,
+          .m = kRows,
+          .dim = kQ / 2,
+          .square_sums = reinterpret_cast<const float*>(device_sums.data()),
+          .whole_dim = kQ};
+      Normalize(args, nullptr);
+      args.x = x.data() + kQ / 2 * static_cast<int64_t>(DTypeSize(dtype));
+      args.weight = device_weight.data();
+      args.dim = args.whole_dim = kK;
+      ++args.square_sums;
+      Normalize(args, nullptr);
+      const Floats got = Decode(dtype, x.Download());
+      for (int64_t row = 0; row < kRows; ++row) {
+        const auto part_of = [](const Floats& from, int64_t begin, int64_t count) {
+          return Floats(from.begin() + begin, from.begin() + begin + count);
+        };
+        const auto want = [&](const Floats& rows, int64_t dim) {
+          return reference::Normalize(ToDouble(part_of(rows, row * dim, dim)),
+                                      ToDouble(part_of(weight, 0, dim)), 0.0, 1e-6);
+        };
+        const auto of_q = want(q, kQ);
+        ExpectClose(part_of(got, row * kLd, kQ / 2),
+                    {of_q.begin() + device * kQ / 2, of_q.begin() + (device + 1) * kQ / 2},
+                    Epsilon(dtype) + 2e-6);
+        ExpectClose(part_of(got, row * kLd + kQ / 2, kK), want(k, kK), Epsilon(dtype) + 2e-6);
+        EXPECT_EQ(got[row * kLd + kQ / 2 + kK], 1.0f);
+      }
+    }
+  }
+}
+
 TEST_F(NormTest, ChecksTheShape) {
   EXPECT_ANY_THROW(AddNorm({.m = 1, .dim = 12}, nullptr));
   EXPECT_ANY_THROW(AddNorm({.m = 1, .dim = kMaxNormDim + 8}, nullptr));

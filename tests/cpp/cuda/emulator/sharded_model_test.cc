@@ -82,7 +82,10 @@ TEST_F(ShardedModelTest, LogitsAreThoseOfOneDevice) {
       {"PhimoeForCausalLM",  // a bias of the head
        R"("num_local_experts": 4, "num_experts_per_tok": 2, "lm_head_bias": true,
           "intermediate_size": 64)"},
-      {"GptOssForCausalLM", kGptOssExperts}};  // biases of experts, sinks
+      {"GptOssForCausalLM", kGptOssExperts},  // biases of experts, sinks
+      {"Olmo2ForCausalLM", ""},               // norms over all heads
+      {"Olmo3ForCausalLM", R"("num_key_value_heads": 1)"},
+      {"OlmoeForCausalLM", R"("num_experts": 6, "num_experts_per_tok": 3)"}};
   for (const auto& [architecture, fields] : models) {
     TinyModel tiny(architecture, fields);
     EXPECT_LT(DifferenceOnTwo(tiny, tiny.Source()), 1e-5) << architecture << " " << fields;
@@ -133,8 +136,10 @@ TEST_F(ShardedModelTest, PagesAreCopiedOnBoth) {
 
 // A row of a batch is added up with others and without them, by itself and as one of a prompt's.
 TEST_F(ShardedModelTest, ARowHasTheSameBitsInEveryBatchOnFour) {
-  TinyModel tiny("LlamaForCausalLM", kFourHeads);
-  for (const char* dtype : {"float32", "bfloat16"}) {
+  for (const auto& [architecture, dtype] :
+       {std::pair("LlamaForCausalLM", "float32"), std::pair("LlamaForCausalLM", "bfloat16"),
+        std::pair("Olmo2ForCausalLM", "bfloat16")}) {
+    TinyModel tiny(architecture, kFourHeads);
     ModelSource source = On(4, tiny.Source(dtype));
     source.deterministic = true;
     const auto model = tiny.Load(source);
@@ -160,7 +165,7 @@ TEST_F(ShardedModelTest, ARowHasTheSameBitsInEveryBatchOnFour) {
     for (int64_t i = 0; i < kSequences; ++i) {
       together.Add(sequences[static_cast<size_t>(kSequences + i)], {3 + static_cast<int32_t>(i)});
     }
-    EXPECT_EQ(Logits(*model, together), want) << dtype;
+    EXPECT_EQ(Logits(*model, together), want) << architecture << " in " << dtype;
   }
 }
 
@@ -173,6 +178,8 @@ TEST_F(ShardedModelTest, LogitsOnThreeAndFourAreThoseOfOneDevice) {
       {4, "LlamaForCausalLM", R"("num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
                                  "intermediate_size": 64, "vocab_size": 66)"},
       {4, "Qwen3ForCausalLM", R"("num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+                                 "intermediate_size": 64)"},
+      {4, "Olmo2ForCausalLM", R"("num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
                                  "intermediate_size": 64)"},
       {4, "Starcoder2ForCausalLM", R"("num_attention_heads": 4, "num_key_value_heads": 1,
                                       "head_dim": 16, "intermediate_size": 64)"}};
