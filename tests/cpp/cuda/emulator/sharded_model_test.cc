@@ -85,7 +85,8 @@ TEST_F(ShardedModelTest, LogitsAreThoseOfOneDevice) {
       {"GptOssForCausalLM", kGptOssExperts},  // biases of experts, sinks
       {"Olmo2ForCausalLM", ""},               // norms over all heads
       {"Olmo3ForCausalLM", R"("num_key_value_heads": 1)"},
-      {"OlmoeForCausalLM", R"("num_experts": 6, "num_experts_per_tok": 3)"}};
+      {"MiniMaxM2ForCausalLM", R"("head_dim": 16, "rotary_dim": 8, "num_local_experts": 6,
+          "num_experts_per_tok": 2)"}};
   for (const auto& [architecture, fields] : models) {
     TinyModel tiny(architecture, fields);
     EXPECT_LT(DifferenceOnTwo(tiny, tiny.Source()), 1e-5) << architecture << " " << fields;
