@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from fake_model import find_test_library
+
+import mlc_native
 
 BASELINE = Path(__file__).resolve().parents[2] / "csrc" / "cmake" / "baseline"
 # Wants all of compat.c, what GCC 8 lacks of libstdc++, and a constructor before main.
@@ -66,19 +69,23 @@ int main(int, char** arguments) {
       lock, std::chrono::steady_clock::now() + std::chrono::milliseconds(5), [] { return false; });
   lock.unlock();
   other.join();
+  std::timed_mutex timed;
+  timed.lock();
+  bool locked = true;
+  std::thread([&] { locked = timed.try_lock_for(std::chrono::milliseconds(5)); }).join();
   struct stat status;
   double number = 0;
   const std::string digits = "2.5";
   std::from_chars(digits.data(), digits.data() + digits.size(), number);
   std::ostringstream out;
   out << before_main.size() << ' ' << what << ' ' << destroyed_early << ' ' << destroyed << ' '
-      << in_time << ' ' << number << ' '
+      << in_time << ' ' << locked << ' ' << number << ' '
       << (stat(arguments[0], &status) == 0 && status.st_size > 0) << ' '
       << std::filesystem::exists(arguments[0]) << ' ' << (gettid() == getpid());
   std::puts(out.str().c_str());
 }
 """
-# pthread_cond_clockwait of a system that has none: compat.c with a dlsym that finds nothing.
+# Waits with deadlines of a system that has none: compat.c with a dlsym that finds nothing.
 WAIT = """
 #define _GNU_SOURCE
 #include <errno.h>
@@ -86,6 +93,7 @@ WAIT = """
 #include <stdio.h>
 #include <time.h>
 int pthread_cond_clockwait(pthread_cond_t*, pthread_mutex_t*, clockid_t, const struct timespec*);
+int pthread_mutex_clocklock(pthread_mutex_t*, clockid_t, const struct timespec*);
 void* no_dlsym(void* library, const char* name) { (void)library, (void)name; return 0; }
 
 static double now(void) {
@@ -97,11 +105,14 @@ int main(void) {
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
   pthread_mutex_lock(&mutex);
-  for (int i = -1; i <= 1; ++i) {
-    const double began = now(), asked = began + 0.03 * i;
+  for (int i = -1; i <= 4; ++i) {  // from 2 on: of a mutex that is locked
+    const int of_mutex = i >= 2, later = of_mutex ? i - 3 : i;
+    const double began = now(), asked = began + 0.03 * later;
     struct timespec deadline = {.tv_sec = (time_t)asked};
     deadline.tv_nsec = (long)(1e9 * (asked - deadline.tv_sec));
-    const int result = pthread_cond_clockwait(&condition, &mutex, CLOCK_MONOTONIC, &deadline);
+    const int result =
+        of_mutex ? pthread_mutex_clocklock(&mutex, CLOCK_MONOTONIC, &deadline)
+                 : pthread_cond_clockwait(&condition, &mutex, CLOCK_MONOTONIC, &deadline);
     printf("%d %d ", result == ETIMEDOUT, now() - began > 0.02);
   }
 }
@@ -140,7 +151,7 @@ def test_what_is_linked_on_it_wants_nothing_newer(machine: str, tmp_path: Path) 
         assert tuple(map(int, version.split("."))) <= NEWEST[name], wanted
     strong = re.findall(r" U ([^@\s]+)$", wanted, flags=re.MULTILINE)
     assert strong == []
-    assert run(*launcher, tmp_path / "program").strip() == "3 thrown 0 1 0 2.5 1 1 1"
+    assert run(*launcher, tmp_path / "program").strip() == "3 thrown 0 1 0 0 2.5 1 1 1"
 
 
 def test_without_it_the_program_wants_a_newer_system(tmp_path: Path) -> None:
@@ -159,4 +170,21 @@ def test_a_wait_with_a_deadline_where_glibc_has_none(tmp_path: Path) -> None:
     source.write_text(WAIT)
     compat = [BASELINE / "compat.c", "-Ddlsym=no_dlsym"]
     run("gcc", "-std=gnu11", source, *compat, "-lstdc++", "-lpthread", "-o", tmp_path / "wait")
-    assert run(tmp_path / "wait").split() == ["1", "0", "1", "0", "1", "1"]
+    assert run(tmp_path / "wait").split() == 2 * ["1", "0", "1", "0", "1", "1"]
+
+
+def test_what_is_built_wants_nothing_that_a_release_lacks(tmp_path: Path) -> None:
+    """Releases are linked in the nightly set only; this is what their linker would miss."""
+    emulated = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
+    built = [Path(emulated), *Path(mlc_native.__file__).parent.rglob("*.so")]
+    assert len(built) > 4
+    libraries = tmp_path / "baseline"
+    run(sys.executable, BASELINE / "make_baseline.py", "--glibc", "2.28", libraries)
+    there = run("nm", "--defined-only", libraries / "libcompat.a")
+    for library in (p for p in libraries.iterdir() if re.search(r"\.so\.\d+$", p.name)):
+        there += run("nm", "-D", "--defined-only", library)
+    names = set(re.findall(r" [A-Za-z] ([^@\s]+)", there))
+    for library in built:
+        wanted = run("nm", "-D", "-u", library)
+        missing = set(re.findall(r" U ([^@\s]+)@GLIBC_", wanted)) - names
+        assert not missing, library

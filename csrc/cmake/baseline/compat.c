@@ -40,32 +40,61 @@ char __libc_single_threaded = 0;
 // glibc 2.30.
 pid_t gettid(void) { return (pid_t)syscall(SYS_gettid); }
 
+// glibc 2.30 has waits with a deadline on any clock, which are used where they are. Else the
+// deadline is translated to CLOCK_REALTIME, which is that of conditions that are made without
+// attributes, as those of libstdc++ are, and of mutexes. A change of that clock during the wait
+// moves it: the callers in libstdc++ look at their own clock again.
+
+typedef struct Found {
+  void* function;
+  int looked_for;
+} Found;
+
+static void* OfSystem(Found* found, const char* name) {
+  if (!__atomic_load_n(&found->looked_for, __ATOMIC_ACQUIRE)) {
+    __atomic_store_n(&found->function, dlsym(RTLD_DEFAULT, name), __ATOMIC_RELAXED);
+    __atomic_store_n(&found->looked_for, 1, __ATOMIC_RELEASE);
+  }
+  return __atomic_load_n(&found->function, __ATOMIC_RELAXED);
+}
+
+// Returns 0, or EINVAL for a clock that there is not.
+static int ToRealTime(clockid_t clock, const struct timespec* deadline, struct timespec* real) {
+  struct timespec now;
+  if (clock_gettime(clock, &now) != 0 || clock_gettime(CLOCK_REALTIME, real) != 0) return EINVAL;
+  const long kSecond = 1000000000;
+  real->tv_sec += deadline->tv_sec - now.tv_sec;
+  real->tv_nsec += deadline->tv_nsec - now.tv_nsec;
+  if (real->tv_nsec < 0) real->tv_sec -= 1, real->tv_nsec += kSecond;
+  if (real->tv_nsec >= kSecond) real->tv_sec += 1, real->tv_nsec -= kSecond;
+  return 0;
+}
+
 typedef int (*CondClockWait)(pthread_cond_t*, pthread_mutex_t*, clockid_t, const struct timespec*);
 
-// glibc 2.30 has a wait with a deadline on any clock, which is used where it is. Else the deadline
-// is translated to the clock of conditions that are made without attributes, as those of libstdc++
-// are, and a change of that clock during the wait moves it: the callers in libstdc++ look at their
-// own clock again.
 int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                            const struct timespec* deadline) {
-  static CondClockWait of_system;
-  static int looked_for;
-  if (!__atomic_load_n(&looked_for, __ATOMIC_ACQUIRE)) {
-    void* const found = dlsym(RTLD_DEFAULT, "pthread_cond_clockwait");
-    __atomic_store_n((void**)&of_system, found, __ATOMIC_RELAXED);
-    __atomic_store_n(&looked_for, 1, __ATOMIC_RELEASE);
-  }
-  const CondClockWait wait = __atomic_load_n(&of_system, __ATOMIC_RELAXED);
-  if (wait != NULL) return wait(condition, mutex, clock, deadline);
+  static Found found;
+  void* const of_system = OfSystem(&found, "pthread_cond_clockwait");
+  if (of_system != NULL) return ((CondClockWait)of_system)(condition, mutex, clock, deadline);
   if (clock == CLOCK_REALTIME) return pthread_cond_timedwait(condition, mutex, deadline);
-  struct timespec now, real;
-  if (clock_gettime(clock, &now) != 0 || clock_gettime(CLOCK_REALTIME, &real) != 0) return EINVAL;
-  const long kSecond = 1000000000;
-  real.tv_sec += deadline->tv_sec - now.tv_sec;
-  real.tv_nsec += deadline->tv_nsec - now.tv_nsec;
-  if (real.tv_nsec < 0) real.tv_sec -= 1, real.tv_nsec += kSecond;
-  if (real.tv_nsec >= kSecond) real.tv_sec += 1, real.tv_nsec -= kSecond;
-  return pthread_cond_timedwait(condition, mutex, &real);
+  struct timespec real;
+  const int failed = ToRealTime(clock, deadline, &real);
+  return failed ? failed : pthread_cond_timedwait(condition, mutex, &real);
+}
+
+typedef int (*MutexClockLock)(pthread_mutex_t*, clockid_t, const struct timespec*);
+
+// Of std::timed_mutex.
+int pthread_mutex_clocklock(pthread_mutex_t* mutex, clockid_t clock,
+                            const struct timespec* deadline) {
+  static Found found;
+  void* const of_system = OfSystem(&found, "pthread_mutex_clocklock");
+  if (of_system != NULL) return ((MutexClockLock)of_system)(mutex, clock, deadline);
+  if (clock == CLOCK_REALTIME) return pthread_mutex_timedlock(mutex, deadline);
+  struct timespec real;
+  const int failed = ToRealTime(clock, deadline, &real);
+  return failed ? failed : pthread_mutex_timedlock(mutex, &real);
 }
 
 // GCC 11 made these members of std::exception_ptr public, and its headers call them. Before, the
