@@ -66,6 +66,14 @@ class TemplateCode(CodeGenerator):
             self.write(", ")
         self.write(")")
 
+    def _output_child_to_const(self, node: nodes.Expr, frame: Frame, finalize: Any) -> str:
+        # jinja2 would compute constants by itself, and take what shows a list for the template's
+        # own text.
+        if not isinstance(node, (nodes.TemplateData, nodes.Const)):
+            raise nodes.Impossible
+        text: str = super()._output_child_to_const(node, frame, finalize)
+        return text
+
     visit_Add = _calls("add", "left", "right")
     visit_Sub = _calls("subtract", "left", "right")
     visit_Mul = _calls("multiply", "left", "right")

@@ -102,6 +102,21 @@ def test_trusted_input() -> None:
     assert pair.compare(variables("a call", OPTIONS[1]), trusted=True) == "equal"
 
 
+@pytest.mark.parametrize("shown", ["[3, 1]", "{'a': 1}", "(1.5,)", "['a'] | string"])
+def test_what_shows_a_list_is_not_the_templates_own(shown: str) -> None:
+    """Also where jinja2 could compute it in advance."""
+    for source in (
+        f"{{{{ {shown} }}}}",
+        f"a{{{{ '<' ~ ({shown}) ~ '>' }}}}",
+        f"{{{{ ({shown}) ~ '' }}}}",
+    ):
+        pair = Pair(source)
+        assert pair.compare(variables("a call", OPTIONS[1])) == "equal", source
+        assert pair.native is not None
+        text = pair.native.render(variables("a call", OPTIONS[1]), pair.own, LIMITS, trusted=False)
+        assert _own(text) is not None, source
+
+
 def compare_programs(seeds: range) -> Counter[str]:
     counts: Counter[str] = Counter()
     names = list(HISTORIES)
