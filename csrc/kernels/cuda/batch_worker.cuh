@@ -75,7 +75,7 @@ class BatchWorker {
 
   __device__ void Run() {
     const int count = NumOwnSteps();
-    // Not unrolled: that would be a quarter of the code.
+    // Not unrolled: code that a block runs once.
     const int num_first = min(kStages - 1, count);
 #pragma unroll 1
     for (int i = 0; i < num_first; ++i) CopyWeights(StepAt(i), i);
