@@ -183,7 +183,7 @@ def kernel_that_is_off(micro: Micro, old: str, new: str, switch: str, source: st
 def rope_in_attention(
     micro: Micro, _figures: Figures, _machine: cuda_model.Machine
 ) -> Answer | None:
-    switch = "PrefersRopeInAttention in decoder_forward.cc"
+    switch = "PrefersRopeInAttention in decoder_attention.cc"
     return kernel_that_is_off(
         micro, "rope separate ", "rope fused ", switch, "csrc/kernels/cuda/decode_rope.cuh"
     )

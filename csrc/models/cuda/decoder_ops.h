@@ -1,7 +1,7 @@
 // The operations of run_layers.h as launches of the CUDA kernels, for one forward of a CudaDecoder.
 //
-// Implemented in decoder_forward.cc (a layer) and decoder_experts.cc (its experts). Lives as long
-// as the forward.
+// Implemented in decoder_forward.cc (a layer), decoder_attention.cc, decoder_experts.cc,
+// decoder_states.cc and decoder_draft.cc. Lives as long as the forward.
 #pragma once
 
 #include <cstdint>

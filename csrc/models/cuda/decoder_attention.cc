@@ -1,0 +1,167 @@
+// CudaDecoder::Forward: attention, and what it needs of q, k and v, as launches of the CUDA
+// kernels.
+#include <algorithm>
+#include <utility>
+
+#include "models/cuda/decoder_ops.h"
+#include "support/companion.h"
+
+namespace mlc_native {
+namespace {
+
+using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
+
+// What is not measured yet is off.
+bool PrefersRopeInAttention() {
+  return EnvironmentValue("MLC_NATIVE_CUDA_ROPE_IN_ATTENTION") == "1";
+}
+
+}  // namespace
+
+// Rows of a draft would have to see keys that other blocks of the kernel write.
+bool CudaDecoder::Ops::HasRopeInAttention(size_t layer) const {
+  return num_rows_ == 1 && batch_.num_decode_rows == 1 && PrefersRopeInAttention() &&
+         HasRopeDecodeAttention(decoder_.kv_[layer], weights_.dtype);
+}
+
+void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
+  const auto& w = weights_.layers[layer];
+  const bool own_weights = config_.qk_norm == QkNorm::kPerHeadOwnWeight;
+  const bool per_head = config_.qk_norm == QkNorm::kPerHead || own_weights;
+  if (config_.qk_norm == QkNorm::kWholeProjection) NormalizeWholeProjections(layer);
+  const int rope = config_.layers[layer].rope;
+  const bool has_rope = rope != LayerConfig::kNoRope;
+  const CudaRope tables = has_rope ? weights_.ropes[static_cast<size_t>(rope)] : CudaRope();
+  const QkRopeWriteKvArgs args{
+      .dtype = weights_.dtype,
+      .qkv = buffers_.qkv,
+      .ld = config_.qkv_size(),
+      .m = num_rows_,
+      .q_heads = config_.num_heads,
+      .q_norm = per_head ? w.norm(NormRole::kQ).weight : nullptr,
+      .k_norm = per_head ? w.norm(NormRole::kK).weight : nullptr,
+      .ld_norm = own_weights ? config_.head_dim : 0,
+      .weight_offset = config_.norm_weight_offset,
+      .eps = config_.norm_eps,
+      .subtract_mean = config_.arch->norm_kind == NormKind::kLayer,
+      .rope_first = config_.arch->rope_before_qk_norm,
+      .rotary_dim = has_rope ? config_.ropes[static_cast<size_t>(rope)].rotary_dim : 0,
+      .positions = batch_.positions,
+      .slots = batch_.slots,
+      .cos = tables.cos,
+      .sin = tables.sin,
+      .interleaved = config_.arch->interleaved_rope,
+      .q_scales = weights_.query_scales};
+  if (HasRopeInAttention(layer)) {
+    deferred_rope_ = args;
+    return;
+  }
+  QkRopeWriteKv(decoder_.kv_[layer], args, stream_);
+}
+
+// With several GPUs, of which each has some of the heads, the sums of squares are added up first.
+void CudaDecoder::Ops::NormalizeWholeProjections(size_t layer) const {
+  const auto& w = weights_.layers[layer];
+  const Peer& peer = decoder_.peer_;
+  if (peer) SumSquaresOverPeers();
+  NormalizeArgs args{.dtype = weights_.dtype,
+                     .x = buffers_.qkv,
+                     .ld = config_.qkv_size(),
+                     .weight = w.norm(NormRole::kQ).weight,
+                     .weight_offset = config_.norm_weight_offset,
+                     .eps = config_.norm_eps,
+                     .m = num_rows_,
+                     .dim = config_.q_size()};
+  if (peer) {
+    args.square_sums = buffers_.square_sums;
+    args.whole_dim = config_.q_size() * peer.peers->size();
+  }
+  kernels::cuda::Normalize(args, stream_);
+  args.x = Advance(buffers_.qkv, config_.q_size(), weights_.dtype);
+  args.weight = w.norm(NormRole::kK).weight;
+  args.dim = config_.kv_size();
+  if (peer) {
+    args.square_sums = buffers_.square_sums + 1;
+    args.whole_dim = config_.kv_size() * config_.num_kv_parts;
+  }
+  kernels::cuda::Normalize(args, stream_);
+}
+
+// A KV head that several GPUs have is counted by the first of them.
+void CudaDecoder::Ops::SumSquaresOverPeers() const {
+  const Peer& peer = decoder_.peer_;
+  const bool counts_kv = peer.rank % (peer.peers->size() / config_.num_kv_parts) == 0;
+  SquareSums({.dtype = weights_.dtype,
+              .x = buffers_.qkv,
+              .ld = config_.qkv_size(),
+              .m = num_rows_,
+              .dims = {config_.q_size(), counts_kv ? config_.kv_size() : 0},
+              .sums = buffers_.square_sums},
+             stream_);
+  peer.peers->Sum(peer.rank, buffers_.square_sums, RoundUp8(2 * num_rows_), DType::kFloat32,
+                  buffers_.square_parts, stream_);
+}
+
+AttentionArgs CudaDecoder::Ops::MakeAttentionArgs(size_t layer) const {
+  return {.dtype = weights_.dtype,
+          .q = buffers_.qkv,
+          .ldq = config_.qkv_size(),
+          .out = buffers_.attention,
+          .ldo = config_.q_size(),
+          .q_heads = config_.num_heads,
+          .scale = config_.attention_scale,
+          .soft_cap = config_.attention_soft_cap,
+          .window = config_.layers[layer].window,
+          .sinks = weights_.layers[layer].vector(VectorRole::kSinks),
+          .block_tables = batch_.block_tables,
+          .ld_block_tables = batch_.ld_block_tables};
+}
+
+// Whether the tensor cores can do it; rows are computed one by one where they cannot.
+bool CudaDecoder::Ops::HasTiles() const {
+  constexpr int64_t kTensorCoreK = 16;
+  return weights_.dtype != DType::kFloat32 && config_.head_dim % kTensorCoreK == 0 &&
+         PrefillTileRows(config_.num_heads, config_.num_kv_heads, config_.head_dim) > 0;
+}
+
+void CudaDecoder::Ops::Attend(size_t layer) {
+  const bool has_tiles = HasTiles();
+  const int64_t single_rows = has_tiles ? batch_.num_decode_rows : num_rows_;
+  // Other rows than the batch's decode rows are not counted in its splits.
+  const int64_t at_once =
+      decoder_.DecodeRowsAtOnce(single_rows == batch_.num_decode_rows ? batch_ : CudaBatch());
+  for (int64_t row = 0; row < single_rows; row += at_once) {
+    AttendDecode(layer, row, std::min(at_once, single_rows - row));
+  }
+  if (!has_tiles || batch_.num_tiles == 0) return;
+  PrefillAttention(decoder_.kv_[layer], MakeAttentionArgs(layer), batch_.tiles, batch_.num_tiles,
+                   stream_);
+}
+
+// The splits are the same in all layers with a window, so only the first of them lists them, unless
+// the rows take several calls.
+void CudaDecoder::Ops::AttendDecode(size_t layer, int64_t first, int64_t num_rows) {
+  AttentionArgs args = MakeAttentionArgs(layer);
+  args.q = Advance(args.q, first * args.ldq, weights_.dtype);
+  args.out = Advance(args.out, first * args.ldo, weights_.dtype);
+  const auto window = static_cast<size_t>(std::ranges::lower_bound(decoder_.windows_, args.window) -
+                                          decoder_.windows_.begin());
+  DecodeRows rows{.lengths = batch_.lengths + first,
+                  .tables = batch_.tables + first,
+                  .m = num_rows,
+                  .max_splits = decoder_.max_splits_,
+                  .workspace = buffers_.decode};
+  rows.splits =
+      static_cast<std::byte*>(buffers_.splits) + window * DecodeSplitsBytes(rows.max_splits);
+  if (listed_[window] != first) {
+    ListSplits(rows, args.window, stream_);
+    listed_[window] = first;
+  }
+  if (deferred_rope_) {
+    return RopeDecodeAttention(decoder_.kv_[layer], args, rows,
+                               *std::exchange(deferred_rope_, std::nullopt), stream_);
+  }
+  DecodeAttention(decoder_.kv_[layer], args, rows, stream_);
+}
+
+}  // namespace mlc_native
