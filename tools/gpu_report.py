@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bench" / "cuda"
 import gpu_decisions
 import model as cuda_model
 
-INDEPENDENT = "figures-independent"  # without dependent launches
+# Rows that were measured once more: without dependent launches, and with prefetches of weights.
+AGAIN = {"figures-independent": ", one by one", "figures-prefetch": ", with prefetches"}
 ATTENTION = "decode_attention llama-3.1-8b rows=64 length=4096"  # of bench/cuda/kernels.cc
 
 
@@ -116,7 +117,7 @@ def read_figures(out: Path) -> dict[str, Any]:
         part = load(file) or {}
         joined["limits"][file.stem] = part.get("limits")
         joined["errors"] |= part.get("errors", {})
-        suffix = ", one by one" if file.stem == INDEPENDENT else ""
+        suffix = AGAIN.get(file.stem, "")
         for name, sides in part.get("figures", {}).items():
             joined["figures"].setdefault(name + suffix, {}).update(sides)
     return joined

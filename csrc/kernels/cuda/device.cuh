@@ -136,6 +136,15 @@ __device__ inline void LoadStreamedIf(bool valid, const void* address, uint2& v)
       : "l"(address), "r"(valid ? 1u : 0u));
 }
 
+// Brings bytes (less than 1 MiB, a multiple of 16, at one of 16) into the level-2 cache, sooner or
+// later, on GPUs of compute capability 9.0 and later. One thread asks for all of them.
+__device__ inline void PrefetchToCache([[maybe_unused]] const void* data,
+                                       [[maybe_unused]] uint32_t bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(data), "r"(bytes) : "memory");
+#endif
+}
+
 // Loads what another block of the same launch has written before it counted (CountForOthers).
 template <typename T>
 __device__ inline T LoadOthers(const T* address) {

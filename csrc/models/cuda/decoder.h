@@ -16,35 +16,11 @@
 #include "arch/model_config.h"
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/kernels.h"
+#include "models/cuda/cuda_weights.h"
 #include "models/cuda/peers.h"
-#include "weights/decoder_weights.h"
+#include "models/cuda/weight_prefetch.h"
 
 namespace mlc_native {
-
-// A matrix [n, k] on the device, row-major or as PackGemvWeights makes it.
-struct CudaMatrix {
-  kernels::WeightFormat format = kernels::WeightFormat::kBFloat16;
-  const void* data = nullptr;
-  int64_t n = 0;
-  int64_t k = 0;
-};
-
-struct CudaRope {
-  const float* cos = nullptr;  // [positions, rotary_dim / 2]
-  const float* sin = nullptr;
-};
-
-// Vectors have the decoder's type, and kCorrection and the matrix kRouter are float32. The matrices
-// of a layer's experts have one format and one distance from each to the next, and so do their
-// biases. Of several devices that compute a model together, each has HeadRows of the head, or all
-// of it where it is the table of embeddings.
-struct CudaDecoderWeights : DecoderWeights<CudaMatrix, const void*> {
-  const void* embeddings = nullptr;     // [vocab, hidden]
-  std::vector<CudaRope> ropes;          // as ModelConfig::ropes
-  const float* query_scales = nullptr;  // [positions]; null: none
-  // Of a draft head: the token of the target of each of its own; null: the same.
-  const int32_t* target_ids = nullptr;
-};
 
 // Where a forward writes streams of HiddenStates.
 struct CudaStreams {
@@ -180,6 +156,7 @@ class CudaDecoder {
   const Limits limits_;
   const std::vector<int64_t> windows_;
   const int64_t max_splits_;
+  const WeightPrefetch prefetch_;
   const ManyRows many_rows_;
   const kernels::cuda::Stream stream_;
   const Peer peer_;

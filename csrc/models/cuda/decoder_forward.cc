@@ -15,6 +15,7 @@ namespace {
 using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 
 constexpr uintptr_t kManyRowsAlign = 256;  // that ManyRows wants
+constexpr int64_t kFewRows = 8;            // that Gemv always computes
 
 // Up to which size of the residual products normalize it, and above which one where the first of
 // them is quantized: blocks that read few weights wait for the norm (measured on an H100, with
@@ -31,9 +32,8 @@ enum class ProductKernel { kGemv, kBatchGemv, kGemm, kWarpgroupGemm };
 // Gemv's 16 rows are as fast for quantized weights of small models, which the cost of a launch
 // decides.
 ProductKernel KernelFor(const GemvArgs& args) {
-  constexpr int64_t kEightRows = 8;
   constexpr int64_t kManyRows = 64;
-  if (args.m <= kEightRows) return ProductKernel::kGemv;
+  if (args.m <= kFewRows) return ProductKernel::kGemv;
   if (args.m > kManyRows && HasWarpgroupGemm(args)) {
     constexpr int64_t kFewOutputs = 2048;
     constexpr int64_t kLongSum = 4096;
@@ -41,12 +41,12 @@ ProductKernel KernelFor(const GemvArgs& args) {
     return is_shared ? ProductKernel::kBatchGemv : ProductKernel::kWarpgroupGemm;
   }
   if (HasBatchGemv(args)) {
-    constexpr int64_t kFewRows = 16;
+    constexpr int64_t kRowsOfQuantized = 16;
     constexpr int64_t kLargeWeight = 16 << 20;
     constexpr int64_t kFewOutputs = 5120;
     if (args.m > kManyRows && args.n > kFewOutputs) return ProductKernel::kGemm;
     const bool is_plain = args.format == kernels::FormatOf(args.dtype);
-    if (args.m <= kFewRows && !is_plain && args.n * args.k < kLargeWeight) {
+    if (args.m <= kRowsOfQuantized && !is_plain && args.n * args.k < kLargeWeight) {
       return ProductKernel::kGemv;
     }
     return ProductKernel::kBatchGemv;
@@ -57,7 +57,7 @@ ProductKernel KernelFor(const GemvArgs& args) {
   constexpr int64_t kManyOutputs = 16384;
   const int64_t gemv_rows = args.n < kFewOutputs    ? kMaxGemvRows
                             : args.n < kManyOutputs ? kMaxGemvRows / 2
-                                                    : kEightRows;
+                                                    : kFewRows;
   return args.m <= gemv_rows ? ProductKernel::kGemv : ProductKernel::kGemm;
 }
 
@@ -163,14 +163,14 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
   switch (role) {
     case LinearRole::kQkv:
       return LaunchLinear(config_.attends_to_joined()
-                              ? LinearArgs(linear, buffers_.joined, buffers_.qkv)
-                              : LinearOfInput(linear, buffers_.qkv));
+                              ? ProductArgs(layer, role, buffers_.joined, buffers_.qkv)
+                              : ProductOfInput(layer, role, buffers_.qkv));
     case LinearRole::kOut:
-      return Defer(LinearArgs(linear, attention_, buffers_.output));
+      return Defer(ProductArgs(layer, role, attention_, buffers_.output));
     case LinearRole::kGateUp:
-      return Defer(LinearOfInput(linear, buffers_.ffn));
+      return Defer(ProductOfInput(layer, role, buffers_.ffn));
     case LinearRole::kDown:
-      return Defer(LinearArgs(linear, buffers_.activated, buffers_.output));
+      return Defer(ProductArgs(layer, role, buffers_.activated, buffers_.output));
     case LinearRole::kRouter:
       return LaunchRouter(linear);
     case LinearRole::kSharedGateUp:
@@ -295,8 +295,14 @@ GemvArgs CudaDecoder::Ops::LinearArgs(const Linear& linear, const void* x, void*
           .ldy = matrix.n};
 }
 
-GemvArgs CudaDecoder::Ops::LinearOfInput(const Linear& linear, void* y) {
-  GemvArgs args = LinearArgs(linear, input_, y);
+GemvArgs CudaDecoder::Ops::ProductArgs(size_t layer, LinearRole role, const void* x, void* y) {
+  GemvArgs args = LinearArgs(weights_.layers[layer].linear(role), x, y);
+  if (num_rows_ <= kFewRows) decoder_.prefetch_.Ask(layer, role, &prefetched_, &args);
+  return args;
+}
+
+GemvArgs CudaDecoder::Ops::ProductOfInput(size_t layer, LinearRole role, void* y) {
+  GemvArgs args = ProductArgs(layer, role, input_, y);
   if (!deferred_norm_) return args;
   args.x = residual_;
   args.normalizes = true;

@@ -243,6 +243,15 @@ TEST(CudaModel, DependentLaunchesChangeNoBits) {
   EXPECT_EQ(dependent, one_by_one);
 }
 
+TEST(CudaModel, PrefetchesChangeNoBits) {
+  TinyModel tiny("Qwen3ForCausalLM");
+  const auto without = DecodeSteps(*tiny.OnDevice("bfloat16"), 5);
+  setenv("MLC_NATIVE_CUDA_PREFETCH_MB", "16", 1);
+  const auto with = DecodeSteps(*tiny.OnDevice("bfloat16"), 5);
+  unsetenv("MLC_NATIVE_CUDA_PREFETCH_MB");
+  EXPECT_EQ(with, without);
+}
+
 // Families whose queries and keys are treated differently, in steps of one row.
 TEST(CudaModel, RopeInAttentionChangesNoBits) {
   for (const auto& [architecture, fields] :

@@ -192,6 +192,7 @@ template <typename T>
 void LoadStreamedIf(bool valid, const void* address, T& v) {
   v = valid ? *static_cast<const T*>(address) : T{};
 }
+inline void PrefetchToCache(const void* data, uint32_t bytes) { emulator::Prefetch(data, bytes); }
 template <typename T>
 T LoadOthers(const T* address) {
   return *address;
