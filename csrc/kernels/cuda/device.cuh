@@ -15,6 +15,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/architectures.h"
 #include "kernels/cuda/check_cuda.h"
 #include "kernels/cuda/stream.h"
 
@@ -309,11 +310,7 @@ __device__ inline void WaitForPrevious() {
 
 // Whether what a GPU of this compute capability (90 is 9.0) runs of these files has waits.
 constexpr bool HasWaits(int compute_capability) {
-  constexpr int kCompiledFor[] = {__CUDA_ARCH_LIST__};
-  for (const int architecture : kCompiledFor) {
-    if (architecture >= 900 && architecture <= 10 * compute_capability) return true;
-  }
-  return false;
+  return HasWaits({__CUDA_ARCH_LIST__}, compute_capability);
 }
 
 // What a launch does on the host is compiled once for each file, instead of for each kernel.
