@@ -195,6 +195,34 @@ TEST_F(EmulatorTest, CopiesArriveAsLateOrAsEarlyAsTheyMay) {
   EXPECT_EQ(out.Download(), want);
 }
 
+// Copies 16 bytes and loads 16, from a place in global memory and by way of one in shared memory.
+struct PlaceArgs {
+  const float* in;
+  int from;
+  int to;
+  bool loads;
+};
+
+void PlaceKernel(const PlaceArgs args) {
+  WaitForPrevious();
+  if (args.loads) LoadStreamed(args.in + args.from);
+  CopyAsync16(static_cast<float*>(DynamicShared()) + args.to, args.in + args.from, true);
+}
+
+TEST_F(EmulatorTest, DiesOfAddressesThatAreNotAligned) {
+  const DeviceArray<float> in(32);
+  const auto run = [&](int from, int to, bool loads) {
+    const OwnedStream stream;
+    Launch(PlaceKernel, {.grid = dim3(1), .threads = 32, .shared_bytes = 64}, stream.get(),
+           PlaceArgs{in.data(), from, to, loads});
+    stream.Synchronize();
+  };
+  run(4, 8, true);
+  EXPECT_DEATH(run(2, 8, true), "an address that is not aligned");
+  EXPECT_DEATH(run(2, 8, false), "an address that is not aligned");
+  EXPECT_DEATH(run(4, 6, false), "an address that is not aligned");
+}
+
 // ---- Tensor cores ----
 
 struct TransposeArgs {

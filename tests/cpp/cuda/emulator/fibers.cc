@@ -302,7 +302,13 @@ WarpExchange::WarpExchange(const void* mine, size_t bytes) {
 
 const void* WarpExchange::of(unsigned lane) const { return slots_ + lane % kWarp * kSlotBytes; }
 
+void CheckAligned(const void* address, size_t bytes) {
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) Die("an address that is not aligned");
+}
+
 void CopyLater(void* to, const void* from, size_t bytes) {
+  CheckAligned(to, bytes);
+  CheckAligned(from, bytes);
   const Copy copy{to, from, bytes};
   // The hardware may read at once.
   if (from != nullptr) static_cast<void>(*static_cast<const volatile std::byte*>(from));

@@ -48,6 +48,9 @@ class WarpExchange {
   const std::byte* slots_;
 };
 
+// Ends the process if the address is not a multiple of `bytes`, which a GPU does not forgive.
+void CheckAligned(const void* address, size_t bytes);
+
 // Starts an asynchronous copy for the running thread. It arrives when the thread waits for it or,
 // in every other block, immediately.
 void CopyLater(void* to, const void* from, size_t bytes);  // from null: zeros

@@ -187,9 +187,13 @@ inline float FastDivide(float x, float y) { return x / y; }
 
 // ---- Memory ----
 
-inline uint4 LoadStreamed(const void* address) { return *static_cast<const uint4*>(address); }
+inline uint4 LoadStreamed(const void* address) {
+  emulator::CheckAligned(address, sizeof(uint4));
+  return *static_cast<const uint4*>(address);
+}
 template <typename T>
 void LoadStreamedIf(bool valid, const void* address, T& v) {
+  if (valid) emulator::CheckAligned(address, sizeof v);
   v = valid ? *static_cast<const T*>(address) : T{};
 }
 inline void PrefetchToCache(const void* data, uint32_t bytes) { emulator::Prefetch(data, bytes); }
@@ -223,6 +227,7 @@ void ClusterBarrier() {
 }
 template <int kBlocks>
 float4 LoadOfCluster(const float* shared, int rank) {
+  emulator::CheckAligned(shared, sizeof(float4));
   return *static_cast<const float4*>(
       emulator::SharedOfCluster(shared, static_cast<unsigned>(rank)));
 }
@@ -243,6 +248,7 @@ struct Element {
 };
 
 inline void LoadMatrices(uint32_t (&r)[4], const void* shared, bool transposed) {
+  emulator::CheckAligned(shared, 16);
   const emulator::WarpExchange rows(&shared, sizeof shared);
   const auto element = [&](unsigned matrix, unsigned row, unsigned column) {
     const void* address;

@@ -18,7 +18,10 @@ inline bool LacksWarpgroups() { return true; }  // so Gemm computes what Warpgro
 class MmaColumns {
  public:
   MmaColumns(const void* shared, int half)
-      : shared_(static_cast<const unsigned char*>(shared)), half_(half) {}
+      : shared_(static_cast<const unsigned char*>(shared)), half_(half) {
+    emulator::CheckAligned(shared_, 16);
+    emulator::CheckAligned(shared_ + half, 16);
+  }
 
   MmaColumns Behind(int bytes) const { return {shared_ + bytes, half_}; }
 
@@ -37,7 +40,10 @@ class MmaColumns {
 class MmaRows {
  public:
   MmaRows(const void* shared, int column_step)
-      : shared_(static_cast<const unsigned char*>(shared)), column_step_(column_step) {}
+      : shared_(static_cast<const unsigned char*>(shared)), column_step_(column_step) {
+    emulator::CheckAligned(shared_, 16);
+    emulator::CheckAligned(shared_ + column_step, 16);
+  }
 
   MmaRows Behind(int bytes) const { return {shared_ + bytes, column_step_}; }
 
