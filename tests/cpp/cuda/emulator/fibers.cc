@@ -66,7 +66,9 @@ struct Fiber {
   bool started = false;
   bool finished = false;
   bool has_waited = false;  // for the previous launch
+  bool is_fenced = false;   // since it has waited for products
   unsigned num_exchanges = 0;
+  unsigned num_published = 0;  // how often it has published
   std::vector<Copy> uncommitted;
   std::deque<std::vector<Copy>> groups;
   std::vector<std::function<void()>> uncommitted_products;
@@ -145,10 +147,24 @@ class Cluster {
   void ClearShared(unsigned blocks, size_t bytes) {
     shared_.resize(blocks);
     for (auto& shared : shared_) shared.assign(bytes + 16, std::byte{0xff});
+    copied_.resize(blocks);
+    for (auto& copied : copied_) copied.assign(bytes / kUnit + 1, Copied());
   }
   std::byte* shared(unsigned rank) {
     const auto address = reinterpret_cast<uintptr_t>(shared_[rank].data());
     return reinterpret_cast<std::byte*>((address + 15) / 16 * 16);
+  }
+  // That the running thread has waited for a copy to there.
+  void NoteCopy(const Copy& copy) {
+    for (size_t i = 0; i < copy.bytes; i += kUnit) {
+      Copied* const copied = CopiedAt(static_cast<const std::byte*>(copy.to) + i);
+      if (copied != nullptr) *copied = {order_[at_] + 1, fiber().num_published};
+    }
+  }
+  bool IsPublished(const void* at) {
+    const Copied* const copied = CopiedAt(at);
+    return copied == nullptr || copied->by == 0 ||
+           fibers_[copied->by - 1]->num_published > copied->published;
   }
   const void* SharedOf(const void* own, unsigned of_rank) {
     if (of_rank >= shared_.size()) Die("a block that is not in the cluster");
@@ -173,7 +189,9 @@ class Cluster {
     fiber.started = false;
     fiber.finished = false;
     fiber.has_waited = false;
+    fiber.is_fenced = false;
     fiber.num_exchanges = 0;
+    fiber.num_published = 0;
     fiber.uncommitted.clear();
     fiber.groups.clear();
     fiber.uncommitted_products.clear();
@@ -195,6 +213,20 @@ class Cluster {
       for (unsigned lane = 0; lane < kWarp; ++lane) order_.push_back(warp * kWarp + lane);
       std::shuffle(order_.end() - kWarp, order_.end(), random_);
     }
+  }
+
+  // Of each kUnit bytes of dynamic shared memory: which thread has waited for the last copy to
+  // there (1 is thread 0; 0: none), and how often it had published before.
+  static constexpr size_t kUnit = 8;
+  struct Copied {
+    unsigned by = 0;
+    unsigned published = 0;
+  };
+  Copied* CopiedAt(const void* at) {
+    auto& copied = copied_[rank()];
+    const auto unit =
+        static_cast<size_t>(static_cast<const std::byte*>(at) - shared(rank())) / kUnit;
+    return unit < copied.size() ? &copied[unit] : nullptr;
   }
 
   void SelectNextLane() {
@@ -238,6 +270,7 @@ class Cluster {
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Warp> warps_;
   std::vector<std::vector<std::byte>> shared_;  // of each block
+  std::vector<std::vector<Copied>> copied_;     // likewise
   std::vector<Barrier> barriers_;               // of each block
   std::vector<unsigned> num_ended_;             // threads of each block
   Barrier all_;
@@ -325,12 +358,24 @@ void CommitCopies() {
 void WaitForCopies(int groups_left) {
   auto& groups = Cluster::Get().fiber().groups;
   while (static_cast<int>(groups.size()) > groups_left) {
-    for (const Copy& copy : groups.front()) Arrive(copy);
+    for (const Copy& copy : groups.front()) {
+      Arrive(copy);
+      Cluster::Get().NoteCopy(copy);
+    }
     groups.pop_front();
   }
 }
 
+void Publish() { ++Cluster::Get().fiber().num_published; }
+
+void CheckPublished(const void* shared) {
+  if (!Cluster::Get().IsPublished(shared)) Die("a product reads what was not published");
+}
+
+void FenceProducts() { Cluster::Get().fiber().is_fenced = true; }
+
 void MultiplyLater(std::function<void()> product) {
+  if (!Cluster::Get().fiber().is_fenced) Die("a product without a fence in front of it");
   if ((blockIdx.x + blockIdx.y + blockIdx.z) / 2 % 2 == 1) return product();
   Cluster::Get().fiber().uncommitted_products.push_back(std::move(product));
 }
@@ -343,6 +388,7 @@ void CommitProducts() {
 
 void WaitForProducts(int groups_left) {
   Fiber& fiber = Cluster::Get().fiber();
+  fiber.is_fenced = false;
   while (static_cast<int>(fiber.products.size()) > groups_left) {
     for (const auto& product : fiber.products.front()) product();
     fiber.products.pop_front();

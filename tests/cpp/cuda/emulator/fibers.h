@@ -57,6 +57,15 @@ void CopyLater(void* to, const void* from, size_t bytes);  // from null: zeros
 void CommitCopies();
 void WaitForCopies(int groups_left);
 
+// What copies have brought that the running thread has waited for: products may read it once that
+// thread has published. CheckPublished ends the process if it has not.
+void Publish();
+void CheckPublished(const void* shared);
+
+// Registers may be written behind a wait for products, so there has to be a fence before the next
+// one starts: without it the process ends.
+void FenceProducts();
+
 // Starts a product of the running thread's warp. It is computed, from what its operands are then,
 // when the warp waits for it or, in half of the blocks, immediately.
 void MultiplyLater(std::function<void()> product);

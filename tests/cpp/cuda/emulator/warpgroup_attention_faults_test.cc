@@ -28,6 +28,13 @@ class WarpgroupAttentionFaultsTest : public CudaKernelTest {
     template <int kLeft>
     static void AwaitCopies() {
       WaitForCopies<kLeft + 1>();
+      PublishToMma();
+    }
+  };
+  struct NotPublished : Rules {
+    template <int kLeft>
+    static void AwaitCopies() {
+      WaitForCopies<kLeft>();
     }
   };
   struct NoWaitUntilFull : Rules {
@@ -158,6 +165,10 @@ TEST_F(WarpgroupAttentionFaultsTest, WithoutOneItHasTheBitsOfPrefillAttention) {
 TEST_F(WarpgroupAttentionFaultsTest, AMissingOrShortWaitForCopiesShows) {
   EXPECT_TRUE(IsFound<NoWaitForCopies>());
   EXPECT_TRUE(IsFound<WaitForStageBefore>());
+}
+
+TEST_F(WarpgroupAttentionFaultsTest, DiesOfProductsOfWhatWasNotPublished) {
+  EXPECT_DEATH(EndsWithTheBits<NotPublished>(), "reads what was not published");
 }
 
 TEST_F(WarpgroupAttentionFaultsTest, AStageThatIsUsedTooEarlyShows) {

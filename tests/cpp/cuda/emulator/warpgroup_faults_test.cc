@@ -1,5 +1,7 @@
 // WarpgroupWorker with tiles of all sizes, and what it counts on, each left out in turn: the bits
 // of Gemv are lost then.
+#include <cstdlib>
+
 #include "cuda/gemv_weights.h"
 #include "kernels/cuda/warpgroup_worker.cuh"
 
@@ -34,6 +36,13 @@ struct WaitForStageBefore : WarpgroupRules {
   template <int kLeft>
   static void AwaitCopies() {
     WaitForCopies<kLeft + 1>();
+    PublishToMma();
+  }
+};
+struct NotPublished : WarpgroupRules {
+  template <int kLeft>
+  static void AwaitCopies() {
+    WaitForCopies<kLeft>();
   }
 };
 struct NoBarrier : WarpgroupRules {
@@ -66,6 +75,12 @@ class WarpgroupFaultsTest : public GemvWeightsTest {
   bool WithFault() {
     return HasBitsOfGemv<WarpgroupShape<1, 4, 4>, Rules>();
   }
+
+  // For bugs that may also end the process.
+  template <typename Rules>
+  [[noreturn]] void EndsWithTheBits() {
+    std::exit(WithFault<Rules>() ? 0 : 1);
+  }
 };
 
 TEST_F(WarpgroupFaultsTest, WithoutOneItHasTheBitsOfGemv) {
@@ -82,9 +97,48 @@ TEST_F(WarpgroupFaultsTest, AnotherOrderOfSumsHasOtherBits) {
 }
 
 TEST_F(WarpgroupFaultsTest, AMissingWaitOrBarrierShows) {
-  EXPECT_FALSE(WithFault<NoWaitForCopies>());
+  EXPECT_DEATH(EndsWithTheBits<NoWaitForCopies>(), "");
   EXPECT_FALSE(WithFault<WaitForStageBefore>());
   EXPECT_FALSE(WithFault<NoBarrier>());
+}
+
+TEST_F(WarpgroupFaultsTest, DiesOfProductsOfWhatWasNotPublished) {
+  EXPECT_DEATH(WithFault<NotPublished>(), "reads what was not published");
+}
+
+// ---- Fences of registers ----
+
+struct FenceArgs {
+  bool first;
+  bool second;  // behind a wait
+};
+
+// Two products of a warpgroup.
+void FenceKernel(const FenceArgs args) {
+  WaitForPrevious();
+  const MmaColumns b(DynamicShared(), 32 * 16);
+  const uint32_t a[4] = {};
+  float sums[4][4];
+  if (args.first) FenceMma(sums);
+  StartMma<BFloat16>(sums, a, b, false);
+  CommitMma();
+  WaitForMma<0>(sums);
+  if (args.second) FenceMma(sums);
+  StartMma<BFloat16>(sums, a, b, true);
+  CommitMma();
+  WaitForMma<0>(sums);
+}
+
+TEST(WarpgroupFencesTest, DiesOfProductsWithoutThem) {
+  const auto run = [](const FenceArgs& args) {
+    const OwnedStream stream;
+    Launch(FenceKernel, {.grid = dim3(1), .threads = kWarpgroup, .shared_bytes = 2 * 32 * 16},
+           stream.get(), args);
+    stream.Synchronize();
+  };
+  run({true, true});
+  EXPECT_DEATH(run({false, true}), "a product without a fence");
+  EXPECT_DEATH(run({true, false}), "a product without a fence");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The emulator's version of csrc/kernels/cuda/warpgroup.cuh: each warp multiplies its 16 rows for
-// itself, in some blocks when the product is started, in the others when it is waited for.
+// itself, in some blocks when the product is started, in the others when it is waited for. Fences
+// that are missing end the process.
 #pragma once
 
 #include <cstring>
@@ -27,8 +28,10 @@ class MmaColumns {
 
   // Elements 2 `pair` and the next of eight k of a column.
   uint32_t at(int half, int column, int pair) const {
+    const unsigned char* const from = shared_ + half * half_ + column * 16 + pair * 4;
+    emulator::CheckPublished(from);
     uint32_t bits;
-    std::memcpy(&bits, shared_ + half * half_ + column * 16 + pair * 4, sizeof bits);
+    std::memcpy(&bits, from, sizeof bits);
     return bits;
   }
 
@@ -51,7 +54,9 @@ class MmaRows {
     const unsigned char* of_column = shared_ + column / 8 * column_step_ + column % 8 * 2;
     uint16_t bits[2];
     for (int i = 0; i < 2; ++i) {
-      std::memcpy(&bits[i], of_column + (8 * half + 2 * pair + i) * 16, sizeof bits[i]);
+      const unsigned char* const from = of_column + (8 * half + 2 * pair + i) * 16;
+      emulator::CheckPublished(from);
+      std::memcpy(&bits[i], from, sizeof bits[i]);
     }
     return bits[0] | static_cast<uint32_t>(bits[1]) << 16;
   }
@@ -74,13 +79,15 @@ void StartMma(float (&c)[kTiles][4], const uint32_t (&a)[4], const B& b, bool ad
   });
 }
 template <typename... Registers>
-void FenceMma(Registers&...) {}
+void FenceMma(Registers&...) {
+  emulator::FenceProducts();
+}
 inline void CommitMma() { emulator::CommitProducts(); }
 template <int kLeft, typename... Registers>
 void WaitForMma(Registers&...) {
   emulator::WaitForProducts(kLeft);
 }
-inline void PublishToMma() {}
+inline void PublishToMma() { emulator::Publish(); }
 
 class ArrivalBarrier {
  public:
