@@ -303,7 +303,7 @@ class GemvWorker {
   // By a warp that had no sums to add up.
   __device__ void AskForShare() const {
     if constexpr (kTiles > 1 || kGathers) return;
-    if (args_.prefetches[0].bytes == 0 || threadIdx.x != kGemvThreads - 1) return;
+    if (args_.prefetches[0].bytes == 0 || threadIdx.x < kGemvThreads - kPrefetchThreads) return;
     constexpr uint32_t kPiece = 16 * 1024;
     for (const Prefetch& prefetch : args_.prefetches) {
       for (uint32_t at = blockIdx.x * kPiece; at < prefetch.bytes; at += gridDim.x * kPiece) {

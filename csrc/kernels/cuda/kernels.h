@@ -314,8 +314,8 @@ void WarpgroupPrefillAttention(const KvPages& kv, const AttentionArgs& args,
 //   normalizes  x is float32, a row of the residual, and the product is that of its norm, with the
 //               bits of AddNorm and Gemv. Each block computes the norm for itself
 // A product of up to 8 rows may ask for weights of what comes behind it:
-//   prefetches  are brought into the level-2 cache while kernels change and attention waits, on
-//               GPUs of compute capability 9.0 and later. The second one only behind a first
+//   prefetches  are brought into the level-2 cache while kernels change and attention waits. There
+//               is a second one only behind a first
 struct RowNorm {
   const void* weight = nullptr;  // [k], of the product's dtype
   float weight_offset = 0.0f;
