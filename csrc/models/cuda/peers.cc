@@ -7,6 +7,7 @@
 #include "kernels/cuda/kernels.h"
 #include "support/check.h"
 #include "support/error.h"
+#include "support/library_thread.h"
 
 namespace mlc_native {
 namespace {
@@ -18,6 +19,9 @@ using kernels::cuda::Stream;
 // take two, of less. The exchange that is spared is worth some 4 MB between GPUs (an estimate).
 constexpr int64_t kMostInWhole = int64_t{1} << 21;
 constexpr int64_t kVector = 8;  // elements of which pieces are multiples
+
+constexpr std::chrono::seconds kPatience{2};       // with a call that should return at once
+constexpr std::chrono::seconds kLongPatience{30};  // with what may take a while
 
 int NcclType(DType dtype) {
   switch (dtype) {
@@ -52,14 +56,18 @@ Peers::Peers(const std::vector<int>& devices) {
                    std::string("it cannot connect the GPUs: ") + api_.error_string(status));
   }
   for (const nccl::Comm comm : comms) {
-    ranks_.push_back(std::make_unique<Rank>());
+    ranks_.push_back(std::make_shared<Rank>());
     ranks_.back()->comm = comm;
   }
 }
 
+// A device that is lost might keep NCCL waiting.
 Peers::~Peers() {
-  for (const auto& rank : ranks_) {
-    if (!rank->is_aborted) api_.destroy(rank->comm);
+  if (!is_aborted_) {
+    for (const auto& rank : ranks_) api_.destroy(rank->comm);
+  } else if (aborter_.joinable()) {
+    const bool is_done = aborted_.wait_for(kLongPatience) == std::future_status::ready;
+    is_done ? aborter_.join() : aborter_.detach();
   }
 }
 
@@ -67,7 +75,7 @@ template <typename Call>
 void Peers::Run(int64_t rank, const char* what, const Call& call) {
   Rank& own = *ranks_[static_cast<size_t>(rank)];
   const std::lock_guard lock(own.mutex);
-  if (own.is_aborted) throw DeviceError(std::string("NCCL: another GPU has failed: ") + what);
+  if (is_aborted_) throw DeviceError(std::string("NCCL: another GPU has failed: ") + what);
   const int status = call(own.comm);
   if (status != nccl::kSuccess) {
     throw DeviceError(std::string("NCCL: ") + what + ": " + api_.error_string(status));
@@ -159,13 +167,30 @@ void Peers::SendTokens(int64_t rank, int32_t* tokens, int64_t count, Stream stre
   });
 }
 
-// A thread that NCCL does not let go holds its mutex, and is freed by the abort.
-void Peers::Abort() {
-  for (const auto& rank : ranks_) {
+// On a thread of its own: NCCL's last abort frees what the ranks of a process share, and waits
+// until no graph has an operation of theirs, while the ranks still have their graphs.
+void Peers::Abort(int64_t rank) {
+  if (is_aborted_.exchange(true)) return;
+  Ranks ranks = ranks_;
+  std::swap(ranks[static_cast<size_t>(rank)], ranks.back());
+  std::promise<void> done;
+  aborted_ = done.get_future();
+  aborter_ = StartThread("mlcn-abort", [api = api_, ranks, done = std::move(done)]() mutable {
+    AbortInOrder(api, ranks);
+    done.set_value();
+  });
+}
+
+// The last rank is in no call. A call of another one that NCCL does not return from does so when
+// its rank is aborted, and what it uses is freed behind that.
+void Peers::AbortInOrder(const nccl::Api& api, const Ranks& ranks) {
+  const auto others = std::span(ranks).first(ranks.size() - 1);
+  for (const auto& rank : others) {
     const std::unique_lock lock(rank->mutex, kPatience);
-    if (std::exchange(rank->is_aborted, true)) continue;
-    api_.abort(rank->comm);
+    api.abort(rank->comm);
   }
+  for (const auto& rank : others) const std::unique_lock lock(rank->mutex, kLongPatience);
+  api.abort(ranks.back()->comm);
 }
 
 }  // namespace mlc_native

@@ -9,15 +9,18 @@
 //
 // Every rank calls the same operations in the same order, each on a stream of its own device, which
 // is current. They return at once; on the device they wait for the other ranks, so a rank that
-// stops keeps all of them waiting, until Abort. Sum and SendTokens: the rank's thread only. Abort:
-// any thread, at any time.
+// stops keeps all of them waiting, until Abort. Each rank's thread only. Graphs with recorded
+// operations are destroyed before the Peers.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "kernels/cuda/runtime.h"
@@ -51,17 +54,17 @@ class Peers {
   // tokens[count] of rank 0 become those of every rank.
   void SendTokens(int64_t rank, int32_t* tokens, int64_t count, kernels::cuda::Stream stream);
 
-  // Ends what waits on the devices, with any results. Later calls throw DeviceError.
-  void Abort();
+  // Ends what waits on the devices or in a call, with any results; called by the thread of `rank`,
+  // which is in no other call. It does not wait for that. Later calls throw DeviceError.
+  void Abort(int64_t rank);
 
  private:
-  // Held during a call, unless NCCL does not return from it.
   struct Rank {
     nccl::Comm comm = nullptr;
-    std::timed_mutex mutex;
-    bool is_aborted = false;
+    std::timed_mutex mutex;  // held during a call
   };
-  static constexpr std::chrono::seconds kPatience{2};
+  using Ranks = std::vector<std::shared_ptr<Rank>>;
+  static void AbortInOrder(const nccl::Api& api, const Ranks& ranks);
 
   // Of a rank's data.
   struct Piece {
@@ -79,7 +82,10 @@ class Peers {
                   kernels::cuda::Stream stream);
 
   nccl::Api api_{};
-  std::vector<std::unique_ptr<Rank>> ranks_;
+  Ranks ranks_;
+  std::atomic<bool> is_aborted_ = false;
+  std::thread aborter_;
+  std::future<void> aborted_;  // the aborter has nothing left to do
 };
 
 // The Peers as one rank sees them.

@@ -145,7 +145,7 @@ void ShardedModel::Together(const RankThreads::Work& work) {
       try {
         work(rank);
       } catch (...) {
-        peers_.Abort();  // now, since the others may be waiting on their devices
+        peers_.Abort(rank);  // now, since the others may be waiting on their devices
         throw;
       }
     });

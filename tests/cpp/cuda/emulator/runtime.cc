@@ -156,7 +156,10 @@ void Event::MakeWait(Stream on) const {
   machine->Put(*machine->Find(on.handle()), {.run = wait, .put = {}});
 }
 
-Graph::~Graph() { delete exec_; }
+Graph::~Graph() {
+  delete exec_;
+  Lock()->changed.notify_all();
+}
 
 Graph Graph::Capture(Stream on, const std::function<void()>& work) {
   auto exec = std::make_unique<CUgraphExec_st>();

@@ -1,7 +1,8 @@
 // A fake NCCL for the emulated machine: the functions that models/cuda/nccl_api.h declares. Ranks
 // meet in each operation: the stream of a rank does not go on before all ranks have come to the
 // same one. Other operations or sizes on the ranks, and a rank that never comes, end the process
-// with a message; an abort lets all of them go.
+// with a message; an abort lets a rank go. As in NCCL, the last of the ranks to be destroyed or
+// aborted frees all of them, for which it waits until no graph has an operation of theirs.
 #include "cuda/fake_nccl/fake_nccl.h"
 
 #include <atomic>
@@ -28,6 +29,7 @@ using emulator::WorkPlace;
 constexpr int kInvalidArgument = 4;
 constexpr int kInvalidUsage = 5;
 constexpr std::chrono::seconds kPatience{20};
+constexpr std::chrono::seconds kPatienceWithGraphs{60};
 
 std::atomic<int64_t> num_operations = 0;
 std::atomic<int> num_comms = 0;
@@ -105,7 +107,23 @@ class Clique {
  public:
   explicit Clique(size_t size) : ranks_(size) {}
 
-  bool aborted = false;
+  void Abort(size_t rank) { ranks_[rank].is_aborted = true; }
+  bool IsAborted(size_t rank) const { return ranks_[rank].is_aborted; }
+  // What a recorded operation holds.
+  std::shared_ptr<const void> recorded() const { return recorded_; }
+
+  // Of a rank that is destroyed or aborted.
+  void End(size_t rank) {
+    if (std::exchange(ranks_[rank].is_ended, true)) Fail("it is destroyed twice", rank, 0);
+    if (++num_ended_ < ranks_.size()) return;
+    const auto no_graph_is_left = [&] { return recorded_.use_count() == 1; };
+    if (!emulator::WaitUntil(no_graph_is_left, kPatienceWithGraphs)) {
+      Fail("its end waits for graphs with its operations", rank, 0);
+    }
+  }
+  void CheckNotEnded(size_t rank) const {
+    if (ranks_[rank].is_ended) Fail("an operation behind its end", rank, 0);
+  }
 
   void Put(size_t rank, const Operation& operation, const WorkPlace& place) {
     ranks_[rank].given.push_back({operation, place});
@@ -132,7 +150,7 @@ class Clique {
     if (meeting.operation != operation) Fail("it is another one on another rank", rank, number);
     if (meeting.num_here == ranks_.size()) meeting.result = Result(operation, meeting.inputs);
     WaitForOthers(rank, number, meeting);
-    if (aborted) return;
+    if (IsAborted(rank)) return;
     UseAsKernel();
     for (const Piece& piece : call.received) {
       const auto sent = meeting.sent.find({piece.peer, rank});
@@ -158,6 +176,8 @@ class Clique {
   struct Rank {
     std::vector<Given> given;
     size_t num_run = 0;  // operations that it has come to
+    bool is_aborted = false;
+    bool is_ended = false;
   };
   struct Meeting {
     Operation operation;  // of the first rank that came
@@ -177,7 +197,7 @@ class Clique {
     emulator::ShieldMemory(false);
   }
 
-  // Until all ranks have come to the operation, or the clique is aborted.
+  // Until all ranks have come to the operation, or this one is aborted.
   void WaitForOthers(size_t rank, size_t number, const Meeting& meeting) {
     for (size_t other = 0; other < ranks_.size(); ++other) {
       const Rank& it = ranks_[other];
@@ -185,12 +205,14 @@ class Clique {
         emulator::RunUpTo(it.given[number].place);
       }
     }
-    const auto is_over = [&] { return aborted || meeting.num_here == ranks_.size(); };
+    const auto is_over = [&] { return IsAborted(rank) || meeting.num_here == ranks_.size(); };
     if (!emulator::WaitUntil(is_over, kPatience)) Fail("another rank never comes", rank, number);
   }
 
   std::vector<Rank> ranks_;
   std::map<size_t, Meeting> meetings_;  // by the number of the operation
+  size_t num_ended_ = 0;
+  const std::shared_ptr<const void> recorded_ = std::make_shared<char>();
 };
 
 }  // namespace
@@ -207,8 +229,11 @@ namespace {
 // At an unlocked machine.
 int Put(Comm comm, const Call& call, CUstream_st* stream) {
   ++num_operations;
+  bool is_recorded = false;
   {
     const Lock machine;
+    comm->clique->CheckNotEnded(comm->rank);
+    is_recorded = emulator::CurrentThread().captured != nullptr;
     if (emulator::CurrentThread().device != comm->device) return kInvalidUsage;
     if (call.data != nullptr) machine->CheckDeviceMemory(call.data, "a sum over devices");
     for (const auto& pieces : {call.sent, call.received}) {
@@ -219,8 +244,8 @@ int Put(Comm comm, const Call& call, CUstream_st* stream) {
   const size_t rank = comm->rank;
   emulator::PutLaunch(
       stream,
-      [=] {
-        if (!clique->aborted) clique->Run(rank, call);
+      [=, recorded = is_recorded ? clique->recorded() : nullptr] {
+        if (!clique->IsAborted(rank)) clique->Run(rank, call);
       },
       [=](const WorkPlace& place) { clique->Put(rank, call.operation, place); });
   return kSuccess;
@@ -267,6 +292,10 @@ int ncclCommInitAll(Comm* comms, int num_devices, const int* devices) {
 }
 
 int ncclCommDestroy(Comm comm) {
+  {
+    const Lock machine;
+    comm->clique->End(comm->rank);
+  }
   delete comm;
   --num_comms;
   return kSuccess;
@@ -275,7 +304,7 @@ int ncclCommDestroy(Comm comm) {
 int ncclCommAbort(Comm comm) {
   {
     const Lock machine;
-    comm->clique->aborted = true;
+    comm->clique->Abort(comm->rank);
     machine->changed.notify_all();
   }
   return ncclCommDestroy(comm);
