@@ -25,7 +25,7 @@ CudaSteps::CudaSteps(ModelDevice& device, CudaDecoder& decoder, const StepInputs
       limits_(limits),
       stream_(stream),
       inputs_(limits),
-      graphs_(stream, log),
+      graphs_(stream, log, decoder.peer()),
       sampling_inputs_(limits.vocab_size, limits.batch.max_num_logits),
       sampling_workspace_(SampleWorkspaceBytes(limits.batch.max_num_logits, limits.vocab_size)),
       drawn_(limits.batch.max_num_logits),

@@ -1,6 +1,7 @@
 #include "models/cuda/decode_graphs.h"
 
 #include <string>
+#include <utility>
 
 namespace mlc_native {
 
@@ -15,14 +16,15 @@ void DecodeGraphs::Run(const Key& key, const std::function<void()>& forward) {
 }
 
 Graph DecodeGraphs::Capture(const std::function<void()>& forward) {
+  Graph graph;
   try {
-    return Graph::Capture(stream_, forward);
+    graph = Graph::Capture(stream_, forward);
   } catch (const kernels::cuda::DeviceError& error) {
-    is_off_ = true;
     log_.Write(LogLevel::kWarning,
                std::string("decoding goes on without CUDA graphs: ") + error.what());
-    return {};
   }
+  is_off_ = !(peer_ ? peer_.peers->IsTrueOfAll(bool{graph}) : bool{graph});
+  return is_off_ ? Graph() : std::move(graph);
 }
 
 }  // namespace mlc_native

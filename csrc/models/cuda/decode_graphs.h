@@ -1,5 +1,6 @@
 // DecodeGraphs records the forward of a decode batch for each number of rows and replays it: one
-// launch instead of hundreds. The results have the same bits either way. Engine's thread only.
+// launch instead of hundreds. The results have the same bits either way. Of several devices that
+// compute a model together, all have a recording or none, as NCCL demands. Engine's thread only.
 #pragma once
 
 #include <compare>
@@ -10,13 +11,14 @@
 
 #include "kernels/cuda/runtime.h"
 #include "mlc_native/detail/log.h"
+#include "models/cuda/peers.h"
 
 namespace mlc_native {
 
 class DecodeGraphs {
  public:
-  explicit DecodeGraphs(kernels::cuda::Stream stream, Log log = {})
-      : stream_(stream), log_(std::move(log)) {}
+  explicit DecodeGraphs(kernels::cuda::Stream stream, Log log = {}, Peer peer = {})
+      : stream_(stream), log_(std::move(log)), peer_(peer) {}
 
   struct Key {
     int64_t num_rows = 0;
@@ -38,12 +40,13 @@ class DecodeGraphs {
   size_t size() const { return graphs_.size(); }
 
  private:
-  // Returns an empty graph if recording fails, which is logged once; nothing is recorded
-  // afterwards.
+  // Returns an empty graph if recording fails, here or on a peer, which is logged once; nothing is
+  // recorded afterwards.
   kernels::cuda::Graph Capture(const std::function<void()>& forward);
 
   const kernels::cuda::Stream stream_;
   const Log log_;
+  const Peer peer_;
   std::map<Key, kernels::cuda::Graph> graphs_;  // an empty graph has run once
   bool is_off_ = false;
 };

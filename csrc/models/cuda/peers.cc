@@ -43,6 +43,10 @@ InvalidConfig Unusable(size_t num_devices, const std::string& reason) {
               "MLC_NATIVE_NCCL_LIB"};
 }
 
+DeviceError OtherFailed(const char* what) {
+  return DeviceError(std::string("NCCL: another GPU has failed: ") + what);
+}
+
 }  // namespace
 
 Peers::Peers(const std::vector<int>& devices) {
@@ -75,7 +79,7 @@ template <typename Call>
 void Peers::Run(int64_t rank, const char* what, const Call& call) {
   Rank& own = *ranks_[static_cast<size_t>(rank)];
   const std::lock_guard lock(own.mutex);
-  if (is_aborted_) throw DeviceError(std::string("NCCL: another GPU has failed: ") + what);
+  if (is_aborted_) throw OtherFailed(what);
   const int status = call(own.comm);
   if (status != nccl::kSuccess) {
     throw DeviceError(std::string("NCCL: ") + what + ": " + api_.error_string(status));
@@ -167,10 +171,31 @@ void Peers::SendTokens(int64_t rank, int32_t* tokens, int64_t count, Stream stre
   });
 }
 
+bool Peers::IsTrueOfAll(bool is_true) {
+  std::unique_lock lock(round_mutex_);
+  const int64_t round = num_rounds_;
+  is_true_so_far_ = is_true_so_far_ && is_true;
+  if (++num_here_ == size()) {
+    was_true_ = std::exchange(is_true_so_far_, true);
+    num_here_ = 0;
+    ++num_rounds_;
+    round_ended_.notify_all();
+    return was_true_;
+  }
+  const auto is_over = [&] { return num_rounds_ > round || is_aborted_; };
+  round_ended_.wait_for(lock, kLongPatience, is_over);
+  if (num_rounds_ == round) throw OtherFailed("it does not come to the same step");
+  return was_true_;
+}
+
 // On a thread of its own: NCCL's last abort frees what the ranks of a process share, and waits
 // until no graph has an operation of theirs, while the ranks still have their graphs.
 void Peers::Abort(int64_t rank) {
-  if (is_aborted_.exchange(true)) return;
+  {
+    const std::lock_guard lock(round_mutex_);
+    if (is_aborted_.exchange(true)) return;
+  }
+  round_ended_.notify_all();
   Ranks ranks = ranks_;
   std::swap(ranks[static_cast<size_t>(rank)], ranks.back());
   std::promise<void> done;

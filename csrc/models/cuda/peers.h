@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -54,6 +55,10 @@ class Peers {
   // tokens[count] of rank 0 become those of every rank.
   void SendTokens(int64_t rank, int32_t* tokens, int64_t count, kernels::cuda::Stream stream);
 
+  // Whether it is true of all ranks, each of which says so. Waits for them on the host. Throws
+  // DeviceError if one does not come.
+  bool IsTrueOfAll(bool is_true);
+
   // Ends what waits on the devices or in a call, with any results; called by the thread of `rank`,
   // which is in no other call. It does not wait for that. Later calls throw DeviceError.
   void Abort(int64_t rank);
@@ -84,6 +89,13 @@ class Peers {
   nccl::Api api_{};
   Ranks ranks_;
   std::atomic<bool> is_aborted_ = false;
+  // Of IsTrueOfAll: the round that is on, and the result of the last one.
+  std::mutex round_mutex_;
+  std::condition_variable round_ended_;
+  int64_t num_rounds_ = 0;
+  int64_t num_here_ = 0;
+  bool is_true_so_far_ = true;
+  bool was_true_ = false;
   std::thread aborter_;
   std::future<void> aborted_;  // the aborter has nothing left to do
 };

@@ -65,8 +65,9 @@ void mlc_native_emulated_set_memory(int64_t bytes);
 // graph counts its kernels). A negative number repairs the device.
 void mlc_native_emulated_lose_device(int device, int64_t launches);
 
-// Sets whether graphs can be instantiated.
+// Sets whether graphs can be instantiated, on all devices or on one.
 void mlc_native_emulated_allow_graphs(int allowed);
+void mlc_native_emulated_allow_graphs_on(int device, int allowed);
 
 // Counters of all devices since the process started.
 enum mlc_native_emulated_count {

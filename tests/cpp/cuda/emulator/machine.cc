@@ -344,7 +344,15 @@ void mlc_native_emulated_lose_device(int device, int64_t launches) {
   it.is_lost = launches == 0;
 }
 
-void mlc_native_emulated_allow_graphs(int allowed) { Lock()->allows_graphs = allowed != 0; }
+void mlc_native_emulated_allow_graphs(int allowed) {
+  for (int i = 0; i < mlc_native::emulator::kNumDevices; ++i) {
+    mlc_native_emulated_allow_graphs_on(i, allowed);
+  }
+}
+
+void mlc_native_emulated_allow_graphs_on(int device, int allowed) {
+  Lock()->device(device).allows_graphs = allowed != 0;
+}
 
 int64_t mlc_native_emulated_counter(int which) {
   return Lock()->counts.at(static_cast<size_t>(which));

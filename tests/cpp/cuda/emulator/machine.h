@@ -53,13 +53,13 @@ class Machine {
     int64_t used_bytes = 0;
     int64_t launches_left = -1;  // until it is lost
     bool is_lost = false;
+    bool allows_graphs = true;
   };
 
   std::recursive_mutex mutex;
   int num_locks = 0;                    // of the thread that has it
   std::condition_variable_any changed;  // something that a piece of work may wait for
   int64_t total_bytes = 256 << 20;      // of each device
-  bool allows_graphs = true;
   std::array<int64_t, MLC_NATIVE_EMULATED_NUM_COUNTS> counts{};
 
   Device& device(int i);

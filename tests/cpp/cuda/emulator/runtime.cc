@@ -18,6 +18,11 @@ struct CUevent_st {
 struct CUgraphExec_st {
   int device = 0;
   std::vector<mlc_native::emulator::Work> work;
+
+  ~CUgraphExec_st() {
+    work.clear();
+    mlc_native::emulator::Lock()->changed.notify_all();
+  }
 };
 
 namespace mlc_native::kernels::cuda {
@@ -156,10 +161,7 @@ void Event::MakeWait(Stream on) const {
   machine->Put(*machine->Find(on.handle()), {.run = wait, .put = {}});
 }
 
-Graph::~Graph() {
-  delete exec_;
-  Lock()->changed.notify_all();
-}
+Graph::~Graph() { delete exec_; }
 
 Graph Graph::Capture(Stream on, const std::function<void()>& work) {
   auto exec = std::make_unique<CUgraphExec_st>();
@@ -186,7 +188,7 @@ Graph Graph::Capture(Stream on, const std::function<void()>& work) {
     throw;
   }
   stop();
-  if (!Lock()->allows_graphs) throw DeviceError("CUDA: no graphs");
+  if (!Lock()->device(exec->device).allows_graphs) throw DeviceError("CUDA: no graphs");
   Graph graph;
   graph.exec_ = exec.release();
   return graph;

@@ -324,6 +324,19 @@ TEST_F(ShardedModelTest, TheEngineAnswersAsOnOneDevice) {
   ExpectSame(Served(LoadCudaModel(OnTwo(tiny.Source()))).Run(), want);
 }
 
+// A device that cannot replay a step does not meet others that do.
+TEST_F(ShardedModelTest, AllDevicesHaveGraphsOrNone) {
+  TinyModel tiny;
+  const auto want = Served(LoadCudaModel(tiny.Source())).Run();
+  for (const int device : {0, 1}) {
+    mlc_native_emulated_allow_graphs_on(device, 0);
+    const int64_t graphs = mlc_native_emulated_counter(MLC_NATIVE_EMULATED_GRAPHS);
+    ExpectSame(Served(LoadCudaModel(OnTwo(tiny.Source()))).Run(), want);
+    EXPECT_EQ(mlc_native_emulated_counter(MLC_NATIVE_EMULATED_GRAPHS), graphs);
+    mlc_native_emulated_allow_graphs(1);
+  }
+}
+
 TEST_F(ShardedModelTest, GuessesOfTheHostDoNotChangeAnswers) {
   TinyModel tiny("LlamaForCausalLM", kFourHeads);
   EngineConfig config;

@@ -2,7 +2,9 @@
 // meet in each operation: the stream of a rank does not go on before all ranks have come to the
 // same one. Other operations or sizes on the ranks, and a rank that never comes, end the process
 // with a message; an abort lets a rank go. As in NCCL, the last of the ranks to be destroyed or
-// aborted frees all of them, for which it waits until no graph has an operation of theirs.
+// aborted frees all of them, for which it waits until no graph has an operation of theirs. An
+// operation is the same on all ranks, whether it is recorded, too, and runs from the same
+// recording.
 #include "cuda/fake_nccl/fake_nccl.h"
 
 #include <atomic>
@@ -43,6 +45,7 @@ struct Operation {
   Kind kind = Kind::kSum;
   size_t count = 0;  // kExchange: 0
   int type = 0;
+  int64_t recorded = 0;  // the number of a recorded one; 0: it is not recorded
 
   bool operator==(const Operation&) const = default;
 };
@@ -111,6 +114,7 @@ class Clique {
   bool IsAborted(size_t rank) const { return ranks_[rank].is_aborted; }
   // What a recorded operation holds.
   std::shared_ptr<const void> recorded() const { return recorded_; }
+  int64_t NextRecorded(size_t rank) { return ++ranks_[rank].num_recorded; }
 
   // Of a rank that is destroyed or aborted.
   void End(size_t rank) {
@@ -176,6 +180,7 @@ class Clique {
   struct Rank {
     std::vector<Given> given;
     size_t num_run = 0;  // operations that it has come to
+    int64_t num_recorded = 0;
     bool is_aborted = false;
     bool is_ended = false;
   };
@@ -227,13 +232,14 @@ struct CommTag {
 namespace {
 
 // At an unlocked machine.
-int Put(Comm comm, const Call& call, CUstream_st* stream) {
+int Put(Comm comm, Call call, CUstream_st* stream) {
   ++num_operations;
   bool is_recorded = false;
   {
     const Lock machine;
     comm->clique->CheckNotEnded(comm->rank);
     is_recorded = emulator::CurrentThread().captured != nullptr;
+    if (is_recorded) call.operation.recorded = comm->clique->NextRecorded(comm->rank);
     if (emulator::CurrentThread().device != comm->device) return kInvalidUsage;
     if (call.data != nullptr) machine->CheckDeviceMemory(call.data, "a sum over devices");
     for (const auto& pieces : {call.sent, call.received}) {
