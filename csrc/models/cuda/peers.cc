@@ -49,7 +49,10 @@ DeviceError OtherFailed(const char* what) {
 
 }  // namespace
 
+// The first device is made current before others are, since what is current is made so again, and a
+// device that is made current is initialized.
 Peers::Peers(const std::vector<int>& devices) {
+  kernels::cuda::UseDevice(devices.front());
   const bool is_gpu = !kernels::cuda::GetDeviceInfo(devices.front()).is_emulated;
   std::string reason;
   if (!nccl::Open(is_gpu, &api_, &reason)) throw Unusable(devices.size(), reason);

@@ -32,8 +32,8 @@ namespace mlc_native {
 
 class Peers {
  public:
-  // Ranks 0, 1, ... on these devices. Throws InvalidConfig with the field "tensor_parallel_shards"
-  // if there is no NCCL or it cannot be set up.
+  // Ranks 0, 1, ... on these devices, of which the first becomes current. Throws InvalidConfig with
+  // the field "tensor_parallel_shards" if there is no NCCL or it cannot be set up.
   explicit Peers(const std::vector<int>& devices);
   ~Peers();
   Peers(const Peers&) = delete;

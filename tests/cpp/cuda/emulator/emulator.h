@@ -69,6 +69,11 @@ void mlc_native_emulated_lose_device(int device, int64_t launches);
 void mlc_native_emulated_allow_graphs(int allowed);
 void mlc_native_emulated_allow_graphs_on(int device, int allowed);
 
+// Whether a device has been current since it was last told to forget that, which costs a GPU some
+// hundred megabytes.
+int mlc_native_emulated_has_context(int device);
+void mlc_native_emulated_forget_context(int device);
+
 // Counters of all devices since the process started.
 enum mlc_native_emulated_count {
   MLC_NATIVE_EMULATED_LAUNCHES,  // launched kernels, including those of graphs

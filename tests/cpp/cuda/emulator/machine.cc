@@ -354,6 +354,10 @@ void mlc_native_emulated_allow_graphs_on(int device, int allowed) {
   Lock()->device(device).allows_graphs = allowed != 0;
 }
 
+int mlc_native_emulated_has_context(int device) { return Lock()->device(device).has_context; }
+
+void mlc_native_emulated_forget_context(int device) { Lock()->device(device).has_context = false; }
+
 int64_t mlc_native_emulated_counter(int which) {
   return Lock()->counts.at(static_cast<size_t>(which));
 }

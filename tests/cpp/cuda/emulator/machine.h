@@ -53,6 +53,7 @@ class Machine {
     int64_t used_bytes = 0;
     int64_t launches_left = -1;  // until it is lost
     bool is_lost = false;
+    bool has_context = false;
     bool allows_graphs = true;
   };
 

@@ -35,6 +35,9 @@ int DeviceCount() { return emulator::kNumDevices; }
 
 DeviceInfo GetDeviceInfo(int device) {
   const Lock machine;
+  // It makes the device current, and then again the one before.
+  machine->device(device).has_context = true;
+  machine->device(CurrentThread().device).has_context = true;
   const int64_t used = machine->device(device).used_bytes;
   machine->CheckDevice();
   return {.name = "emulator",
@@ -47,7 +50,7 @@ DeviceInfo GetDeviceInfo(int device) {
 
 void UseDevice(int device) {
   const Lock machine;
-  machine->device(device);
+  machine->device(device).has_context = true;
   CurrentThread().device = device;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <thread>
 #include <tuple>
 
 #include <nlohmann/json.hpp>
@@ -121,6 +122,16 @@ TEST_F(ShardedModelTest, DevicesDivideWhatTheyKeep) {
   EXPECT_LT(metadata.weight_bytes, 2 * one->metadata().weight_bytes);
   EXPECT_EQ(metadata.description.compute, "2 x emulator");
   EXPECT_EQ(metadata.hidden_size, one->metadata().hidden_size);
+}
+
+TEST_F(ShardedModelTest, OtherDevicesAreNotUsed) {
+  TinyModel tiny;
+  ModelSource source = OnTwo(tiny.Source());
+  source.device = "cuda:2";
+  for (const int other : {0, 1}) mlc_native_emulated_forget_context(other);
+  std::thread([&] { LoadCudaModel(source); }).join();  // on which none is current
+  for (const int other : {0, 1}) EXPECT_FALSE(mlc_native_emulated_has_context(other)) << other;
+  for (const int own : {2, 3}) EXPECT_TRUE(mlc_native_emulated_has_context(own)) << own;
 }
 
 TEST_F(ShardedModelTest, PagesAreCopiedOnBoth) {

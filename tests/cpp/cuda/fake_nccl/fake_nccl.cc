@@ -288,6 +288,10 @@ void fake_nccl_refuse(int refused) { refuses = refused != 0; }
 
 int ncclCommInitAll(Comm* comms, int num_devices, const int* devices) {
   if (refuses) return kInvalidUsage;
+  {
+    const Lock machine;  // as GetDeviceInfo
+    machine->device(mlc_native::emulator::CurrentThread().device).has_context = true;
+  }
   const auto clique = std::make_shared<Clique>(static_cast<size_t>(num_devices));
   for (int rank = 0; rank < num_devices; ++rank) {
     comms[rank] = new CommTag{clique, static_cast<size_t>(num_devices), static_cast<size_t>(rank),
