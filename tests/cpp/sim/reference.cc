@@ -192,6 +192,7 @@ void Reference::CheckGrammar(const Request& request, const SequenceHistory& answ
 void Reference::CheckOracle(const Request& request, const SequenceHistory& answer) {
   const GenerationConfig& config = request.generation_cfg;
   if (config.temperature > 0 || request.grammar != nullptr || !config.stop_strs.empty() ||
+      config.include_stop_str_in_output || !config.allowed_token_ids.empty() ||
       !config.logit_bias.empty() || !config.bad_words.empty() || config.no_repeat_ngram_size > 0 ||
       config.min_tokens > 0 || config.frequency_penalty != 0 || config.presence_penalty != 0 ||
       config.repetition_penalty != 1) {

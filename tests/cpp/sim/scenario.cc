@@ -52,6 +52,12 @@ constexpr std::array<const char*, kNumFeatures> kFeatureNames = {
     "token_limits",
     "past_answers",
     "slow_grammars",
+    "many_answers",
+    "output_options",
+    "allowed_tokens",
+    "salts",
+    "trace",
+    "given_up",
 };
 
 // Things that end requests in numbers are rare, or nothing else would be seen.
@@ -71,6 +77,8 @@ double MaxRate(Feature feature) {
     case Feature::kCallbackCalls:
     case Feature::kInvalid:
     case Feature::kPinCalls:
+    case Feature::kManyAnswers:
+    case Feature::kGivenUp:
       return 0.3;
     case Feature::kCopyFails:  // few steps copy pages
       return 0.5;

@@ -62,6 +62,12 @@ enum class Feature {
   kTokenLimits,        // bad_words, no_repeat_ngram_size, min_tokens
   kPastAnswers,        // with speculation and no draft model: speculative_mode "suffix"
   kSlowGrammars,       // with grammar: matchers that get slower with every token
+  kManyAnswers,        // with branches: n beyond what runs at once
+  kOutputOptions,      // stop strings in the output, special tokens in the text, turns of a chat
+  kAllowedTokens,      // allowed_token_ids
+  kSalts,              // cache_salt
+  kTrace,              // an event trace
+  kGivenUp,            // requests that are aborted before they are added
   kNumFeatures
 };
 

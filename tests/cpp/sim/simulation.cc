@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mlc_native/detail/page.h"
+#include "observe/event_trace.h"
 #include "testing/adversarial_drafter.h"
 #include "testing/fake_grammar.h"
 
@@ -30,6 +31,8 @@ Simulation::Simulation(const Scenario& scenario, bool trace)
   if (!scenario_.vocabulary.tokenizer_json.empty()) {
     folder_.emplace().Write("tokenizer.json", scenario_.vocabulary.tokenizer_json);
   }
+  // Small, so that events are dropped.
+  if (scenario_.has(Feature::kTrace)) recorder_ = std::make_shared<EventTraceRecorder>(100);
   // The callback may run while allocations fail, so it must not need any.
   received_.reserve(64);
   CreateEngine();
@@ -62,6 +65,7 @@ void Simulation::CreateEngine() {
       return model;
     };
   }
+  options.trace_recorder = recorder_;
   options.slow_calls = slow_calls_ = std::make_shared<testing::FakeSlowCalls>();
   EngineConfig config = scenario_.config;
   config.grammar_step_budget_s = 0.001;  // so that sequences become slow soon

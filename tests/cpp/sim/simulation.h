@@ -118,7 +118,8 @@ class Simulation {
   testing::VirtualClock clock_;
   Pins pins_;
   Faults faults_;
-  std::optional<testing::TempFolder> folder_;  // with the tokenizer of a vocabulary that has one
+  std::shared_ptr<EventTraceRecorder> recorder_;  // null if there is none
+  std::optional<testing::TempFolder> folder_;     // with the tokenizer of a vocabulary that has one
   std::unique_ptr<Engine> engine_;
   testing::FakeModel* model_ = nullptr;        // owned by engine_, like the next one
   testing::FakeModel* draft_model_ = nullptr;  // null if there is none

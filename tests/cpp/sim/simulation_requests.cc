@@ -1,5 +1,6 @@
 // The requests of a simulation: what comes in, and what comes out.
 #include <sstream>
+#include <stop_token>
 #include <utility>
 
 #include "sim/simulation.h"
@@ -49,14 +50,19 @@ void Simulation::Submit(SimRandom& rng, GenerationConfig config, std::vector<int
   const std::string id = DrawId(rng);
   std::vector<Data> inputs;
   inputs.emplace_back(TokenData{std::move(prompt)});
-  const RequestPtr request = engine_->CreateRequest(id, std::move(inputs), std::move(config));
+  SimRandom own = rng.Fork(20);
+  std::stop_source given_up;
+  if (Happens(own, Feature::kGivenUp)) given_up.request_stop();
+  const bool begins_turn = Happens(own, Feature::kOutputOptions) && own.Chance(0.5);
+  const RequestPtr request = engine_->CreateRequest(id, std::move(inputs), std::move(config),
+                                                    begins_turn, given_up.get_token());
   if (!request->generation_cfg.stop_strs.empty() && scenario_.vocabulary.table == nullptr) {
     return Fail("the workload drew stop strings without text");
   }
   Note("add ", Describe(id, *request));
   ++result_.num_requests;
   history_.Add(*request);
-  live_[id] = {.request = request, .added = clock_.now()};
+  live_[id] = {.request = request, .added = clock_.now(), .may_abort = request->is_aborted};
   state_.Added(id, request->generation_cfg.priority, request->jumps());
   if (AddToEngine(rng, request)) return;
   Note("  refused");

@@ -183,7 +183,20 @@ GenerationConfig Workload::DrawGeneration(SimRandom& rng, int64_t prompt_len) co
   if (Happens(own, Feature::kPromptLogprobs)) config.prompt_logprobs = own.Range(0, 3);
   DrawSpeculation(own, &config);
   DrawTokenLimits(own, &config);
+  SimRandom more = own.Fork(1);
+  DrawOutputOptions(more, &config);
+  if (Happens(more, Feature::kSalts)) config.cache_salt = more.Range(0, 2);
+  if (config.n > 1 && Happens(more, Feature::kManyAnswers)) {
+    config.n += static_cast<int32_t>(more.LogRange(1, 3 * *scenario_.config.max_num_sequence));
+  }
   return config;
+}
+
+void Workload::DrawOutputOptions(SimRandom& rng, GenerationConfig* config) const {
+  if (!Happens(rng, Feature::kOutputOptions)) return;
+  config->include_stop_str_in_output = rng.Chance(0.5);
+  config->skip_special_tokens = rng.Chance(0.5);
+  if (rng.Chance(0.3)) config->stop_token_ids.push_back(DrawToken(rng));
 }
 
 void Workload::DrawSpeculation(SimRandom& rng, GenerationConfig* config) const {
@@ -199,7 +212,13 @@ void Workload::DrawSpeculation(SimRandom& rng, GenerationConfig* config) const {
 
 void Workload::DrawTokenLimits(SimRandom& rng, GenerationConfig* config) const {
   if (Happens(rng, Feature::kPastAnswers)) config->cache_salt = rng.Range(0, 2);
-  if (!Happens(rng, Feature::kTokenLimits) || config->response_format.is_constrained()) return;
+  if (config->response_format.is_constrained()) return;
+  if (SimRandom own = rng.Fork(2); Happens(own, Feature::kAllowedTokens)) {
+    for (int64_t i = own.LogRange(1, scenario_.model.vocab_size); i > 0; --i) {
+      config->allowed_token_ids.push_back(DrawToken(own));
+    }
+  }
+  if (!Happens(rng, Feature::kTokenLimits)) return;
   if (rng.Chance(0.5)) {
     for (int64_t i = rng.Range(1, 4); i > 0; --i) {
       std::vector<int32_t>& word = config->bad_words.emplace_back();

@@ -43,6 +43,7 @@ class Workload {
   void DrawService(SimRandom& rng, GenerationConfig* config) const;
   void DrawSpeculation(SimRandom& rng, GenerationConfig* config) const;
   void DrawTokenLimits(SimRandom& rng, GenerationConfig* config) const;
+  void DrawOutputOptions(SimRandom& rng, GenerationConfig* config) const;
   std::string DrawForcedAnswers(SimRandom& rng) const;
   void DrawGrammar(SimRandom& rng, GenerationConfig* config) const;
   void DrawStops(SimRandom& rng, GenerationConfig* config) const;
