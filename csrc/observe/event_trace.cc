@@ -1,6 +1,8 @@
 #include "observe/event_trace.h"
 
+#include <algorithm>
 #include <chrono>
+#include <new>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -18,7 +20,8 @@ constexpr int64_t kMaxCapacity = 1 << 24;
 constexpr std::string_view kStart = "start ";
 constexpr std::string_view kFinish = "finish ";
 
-// Gives each distinct text a small number for as long as an event of the ring uses it.
+// Gives each distinct text a small number for as long as an event of the ring uses it. If Acquire
+// throws (no memory), nothing has changed.
 class InternTable {
  public:
   using Text = std::shared_ptr<const std::string>;
@@ -29,18 +32,21 @@ class InternTable {
       ++entries_[found->second].num_uses;
       return found->second;
     }
-    const int32_t id = NewId();
-    entries_[id] = {std::make_shared<const std::string>(text), 1};
-    ids_.emplace(*entries_[id].text, id);
+    auto made = std::make_shared<const std::string>(text);
+    if (free_ids_.empty()) AddFreeId();
+    const int32_t id = free_ids_.back();
+    ids_.emplace(*made, id);
+    free_ids_.pop_back();
+    entries_[id] = {std::move(made), 1};
     return id;
   }
 
-  void Release(int32_t id) {
+  void Release(int32_t id) noexcept {
     Entry& entry = entries_[id];
     if (--entry.num_uses > 0) return;
     ids_.erase(*entry.text);
     entry.text.reset();
-    free_ids_.push_back(id);
+    free_ids_.push_back(id);  // has room for every id
   }
 
   // Index = id; null for ids that are not in use.
@@ -57,14 +63,11 @@ class InternTable {
     int64_t num_uses = 0;
   };
 
-  int32_t NewId() {
-    if (free_ids_.empty()) {
-      entries_.emplace_back();
-      return static_cast<int32_t>(entries_.size()) - 1;
-    }
-    const int32_t id = free_ids_.back();
-    free_ids_.pop_back();
-    return id;
+  void AddFreeId() {
+    const size_t id = entries_.size();
+    if (free_ids_.capacity() <= id) free_ids_.reserve(2 * id + 16);
+    entries_.emplace_back();
+    free_ids_.push_back(static_cast<int32_t>(id));
   }
 
   std::vector<Entry> entries_;
@@ -155,17 +158,34 @@ class RequestWriter {
 struct EventTraceRecorder::Impl {
   explicit Impl(int64_t capacity) : capacity(static_cast<size_t>(capacity)) {}
 
-  void Record(int32_t request, int32_t name, Clock::time_point time) MLC_REQUIRES(mutex) {
-    const Event event{request, name, time};
-    if (ring.size() < capacity) {
-      ring.push_back(event);
-      return;
+  void Record(std::string_view request_id, std::string_view name, Clock::time_point time) noexcept
+      MLC_REQUIRES(mutex) {
+    try {
+      const bool grows = ring.size() < capacity;
+      if (grows && ring.size() == ring.capacity()) {
+        ring.reserve(std::min(capacity, 2 * ring.size() + 16));
+      }
+      const Event event = Acquire(request_id, name, time);
+      if (grows) return ring.push_back(event);
+      const Event dropped = std::exchange(ring[next], event);
+      next = next + 1 == capacity ? 0 : next + 1;
+      requests.Release(dropped.request);
+      names.Release(dropped.name);
+    } catch (const std::bad_alloc&) {  // then this one is dropped
     }
-    const Event dropped = std::exchange(ring[next], event);
-    next = next + 1 == capacity ? 0 : next + 1;
-    requests.Release(dropped.request);
-    names.Release(dropped.name);
     ++num_dropped;
+  }
+
+  Event Acquire(std::string_view request_id, std::string_view name, Clock::time_point time)
+      MLC_REQUIRES(mutex) {
+    Event event{.request = requests.Acquire(request_id), .name = 0, .time = time};
+    try {
+      event.name = names.Acquire(name);
+    } catch (...) {
+      requests.Release(event.request);
+      throw;
+    }
+    return event;
   }
 
   Snapshot Copy() const {
@@ -210,16 +230,16 @@ EventTraceRecorder::EventTraceRecorder(int64_t capacity) {
 
 EventTraceRecorder::~EventTraceRecorder() = default;
 
-void EventTraceRecorder::AddEvent(std::string_view request_id, std::string_view event) {
+void EventTraceRecorder::AddEvent(std::string_view request_id, std::string_view event) noexcept {
   AddEvent(std::span(&request_id, 1), event);
 }
 
 void EventTraceRecorder::AddEvent(std::span<const std::string_view> request_ids,
-                                  std::string_view event) {
+                                  std::string_view event) noexcept {
   const MutexLock lock(impl_->mutex);
   const Clock::time_point now = Clock::now();  // under the lock: the ring is in order of time
   for (std::string_view request_id : request_ids) {
-    impl_->Record(impl_->requests.Acquire(request_id), impl_->names.Acquire(event), now);
+    impl_->Record(request_id, event, now);
   }
 }
 

@@ -2,8 +2,9 @@
 // Perfetto).
 //
 // "start X" and "finish X" form a span; any other name is an instant. The recorder is a ring of
-// `capacity` events; the oldest are dropped first and counted. A dump is always balanced: a
-// "finish" without its dropped "start" is left out, and an open span ends at the time of the dump.
+// `capacity` events; the oldest are dropped first and counted, and so is an event for which there
+// is no memory, because what is traced must not fail for it. A dump is always balanced: a "finish"
+// without its dropped "start" is left out, and an open span ends at the time of the dump.
 // Thread-safe. Recording costs a fraction of a microsecond, and a dump holds the lock only while it
 // copies the ring.
 #pragma once
@@ -25,9 +26,9 @@ class MLC_NATIVE_PRIVATE_API EventTraceRecorder {
   explicit EventTraceRecorder(int64_t capacity = kDefaultCapacity);
   ~EventTraceRecorder();
 
-  void AddEvent(std::string_view request_id, std::string_view event);
+  void AddEvent(std::string_view request_id, std::string_view event) noexcept;
   // Records the same event for several requests, at the same time.
-  void AddEvent(std::span<const std::string_view> request_ids, std::string_view event);
+  void AddEvent(std::span<const std::string_view> request_ids, std::string_view event) noexcept;
 
   // Returns a JSON array of {"name","ph","ts","pid","tid"}, grouped by request (tid) in the order
   // of their first events and sorted by time within a request. ts is wall-clock time in

@@ -226,10 +226,7 @@ void StepPipeline::Discard() noexcept {
     } catch (...) {
       num_in_flight_ = 0;
     }
-    try {
-      TraceFinish(&flight);
-    } catch (...) {  // no memory: an event less
-    }
+    TraceFinish(&flight);
     flight.kept.clear();
   }
 }

@@ -1,5 +1,7 @@
 #include "step/step_trace.h"
 
+#include <new>
+
 #include "engine_state.h"
 #include "observe/event_trace.h"
 #include "request/scheduler.h"
@@ -7,10 +9,14 @@
 namespace mlc_native {
 
 void StepTrace::Add(const StepPlan& plan, std::string_view prefill_event,
-                    std::string_view decode_event) {
+                    std::string_view decode_event) noexcept {
   if (!is_on()) return;
-  AddKind(plan, /*is_decode=*/false, prefill_event);
-  AddKind(plan, /*is_decode=*/true, decode_event);
+  try {
+    AddKind(plan, /*is_decode=*/false, prefill_event);
+    AddKind(plan, /*is_decode=*/true, decode_event);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
 }
 
 // Each request of the plan once; its slices of one kind follow each other.

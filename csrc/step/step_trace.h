@@ -1,5 +1,5 @@
 // StepTrace: events of a step in the trace, for each request of its plan. A null recorder costs a
-// look at it. Engine's thread only.
+// look at it; without memory there are no events. Engine's thread only.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,8 @@ class StepTrace {
   explicit StepTrace(EventTraceRecorder* recorder) : recorder_(recorder) {}
 
   bool is_on() const { return recorder_ != nullptr; }
-  void Add(const StepPlan& plan, std::string_view prefill_event, std::string_view decode_event);
+  void Add(const StepPlan& plan, std::string_view prefill_event,
+           std::string_view decode_event) noexcept;
 
  private:
   void AddKind(const StepPlan& plan, bool is_decode, std::string_view event);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mlc_native/tokenizer.h"
+#include "observe/event_trace.h"
 #include "testing/failing_steps.h"
 #include "testing/speculation.h"
 #include "testing/test_engine.h"
@@ -117,7 +118,9 @@ TEST(EngineMemory, EveryAllocationOfAnAddMayFail) {
     bool failed = true;
     for (int64_t k = 1; failed; ++k) {
       SCOPED_TRACE(k);
-      TestEngine engine(SmallEngine());
+      TestEngineSetup setup = SmallEngine();
+      setup.trace = std::make_shared<EventTraceRecorder>();
+      TestEngine engine(setup);
       const RequestPtr request = CreateRequest("a", {TokenData{Prompt(20)}}, Greedy(max_tokens, 2),
                                                engine.engine().request_limits());
       engine.checker().Add(*request);

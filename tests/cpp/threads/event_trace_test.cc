@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/error.h"
+#include "testing/allocations.h"
 #include "testing/threads.h"
 
 namespace mlc_native {
@@ -123,6 +124,25 @@ TEST(EventTraceRecorder, AnyBytesMakeValidJson) {
   EventTraceRecorder recorder;
   recorder.AddEvent("\xff\"\n", "start \x01");
   EXPECT_EQ(Dump(recorder).size(), 2u);
+}
+
+// What is traced must not fail because of the trace.
+TEST(EventTraceRecorder, DropsEventsWithoutMemory) {
+  bool failed = true;
+  for (int64_t k = 1; failed; ++k) {
+    SCOPED_TRACE(k);
+    EventTraceRecorder recorder(8);
+    int64_t countdown = k;
+    {
+      const testing::FailingAllocation failing(&countdown);
+      for (const char* id : {"a", "b", "c", "d", "e"}) recorder.AddEvent(id, "at");
+    }
+    failed = countdown < 0;
+    EXPECT_EQ(recorder.num_dropped(), failed ? 1 : 0);
+    EXPECT_EQ(Dump(recorder).size(), failed ? 4u : 5u);
+    for (int i = 0; i < 20; ++i) recorder.AddEvent("request " + std::to_string(i), "at");
+    EXPECT_EQ(Dump(recorder).size(), 8u);
+  }
 }
 
 TEST(EventTraceRecorder, DumpWhileRecording) {
