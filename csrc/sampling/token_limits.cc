@@ -1,6 +1,7 @@
 #include "sampling/token_limits.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "sampling/token_mask.h"
 
@@ -17,15 +18,24 @@ void ForbidLastOf(std::span<const int32_t> bad, std::span<const int32_t> generat
   }
 }
 
-// What would repeat a sequence of `size` tokens.
+// What would repeat a sequence of `size` tokens. The search is that of Knuth, Morris and Pratt: its
+// time is linear in the tokens, also if they repeat themselves and the size is large.
 void ForbidRepeats(std::span<const int32_t> tokens, int64_t size, std::span<int32_t> mask) {
   const auto num_before = static_cast<size_t>(size - 1);
   if (tokens.size() <= num_before) return;
   const std::span<const int32_t> before = tokens.last(num_before);
-  for (size_t next = num_before; next < tokens.size(); ++next) {
-    if (std::ranges::equal(tokens.subspan(next - num_before, num_before), before)) {
-      SetTokenBit(mask, tokens[next], false);
-    }
+  // [n]: the longest part, short of n, with which the first n tokens of `before` begin and end.
+  std::vector<size_t> borders(num_before + 1);
+  const auto match = [&](size_t num_matched, int32_t token) {
+    if (num_matched == num_before) num_matched = borders[num_matched];
+    while (num_matched > 0 && before[num_matched] != token) num_matched = borders[num_matched];
+    return num_before > 0 && before[num_matched] == token ? num_matched + 1 : 0;
+  };
+  for (size_t n = 1; n < num_before; ++n) borders[n + 1] = match(borders[n], before[n]);
+  size_t num_matched = 0;  // tokens of `before`, just before `token`
+  for (int32_t token : tokens) {
+    if (num_matched == num_before) SetTokenBit(mask, token, false);
+    num_matched = match(num_matched, token);
   }
 }
 

@@ -132,6 +132,45 @@ TEST(TokenLimits, NoSequenceComesTwice) {
   EXPECT_GT(num_forbidden, 300);
 }
 
+TEST(TokenLimits, NoLongSequenceComesTwice) {
+  std::mt19937 random(13);
+  int num_forbidden = 0;
+  for (int run = 0; run < 2000; ++run) {
+    std::vector<int32_t> tokens(1 + random() % 40);
+    for (int32_t& id : tokens) id = random() % 8 == 0 ? 1 : 0;
+    GenerationConfig config;
+    config.no_repeat_ngram_size = 1 + static_cast<int64_t>(random() % 20);
+    const auto num_before = static_cast<size_t>(config.no_repeat_ngram_size - 1);
+    std::vector<int32_t> expected = {-1};
+    for (size_t next = num_before; next < tokens.size(); ++next) {
+      const auto end = tokens.begin() + static_cast<int64_t>(next);
+      if (std::equal(end - static_cast<int64_t>(num_before), end,
+                     tokens.end() - static_cast<int64_t>(num_before))) {
+        SetTokenBit(expected, tokens[next], false);
+        ++num_forbidden;
+      }
+    }
+    std::vector<int32_t> mask = {-1};
+    ForbidByLimits(config, {}, {tokens, std::ssize(tokens), 0}, mask);
+    EXPECT_EQ(mask, expected) << config.no_repeat_ngram_size;
+  }
+  EXPECT_GT(num_forbidden, 2000);
+}
+
+// Comparing at each place would take minutes.
+TEST(TokenLimits, ALongSequenceIsLookedForInLinearTime) {
+  GenerationConfig config;
+  config.no_repeat_ngram_size = int64_t{1} << 19;
+  std::vector<int32_t> tokens(size_t{1} << 20, 7);
+  tokens.back() = 9;
+  std::vector<int32_t> mask = {-1};
+  ForbidByLimits(config, {}, {tokens, std::ssize(tokens), 0}, mask);
+  EXPECT_THAT(mask, ElementsAre(-1));
+  tokens.back() = 7;
+  ForbidByLimits(config, {}, {tokens, std::ssize(tokens), 0}, mask);
+  EXPECT_FALSE(HasTokenBit(mask, 7));
+}
+
 TEST(TokenLimits, ASequenceLongerThanTheTokensForbidsNothing) {
   GenerationConfig config;
   for (const int64_t size : {int64_t{5}, std::numeric_limits<int64_t>::max()}) {
