@@ -67,7 +67,7 @@ class StreamBridge:
         """Adds a request to a channel. Raises ValueError if the id is in use."""
 
     def discard(self, channel: Channel, request_id: str | None = None) -> list[str]:
-        """Closes a channel whose consumer gave up, or one request of it."""
+        """Closes a channel whose consumer gave up, or one request that the engine refused."""
 
     def close(self, reason: str) -> None:
         """Ends every open channel with EngineTerminatedError. No output may follow."""

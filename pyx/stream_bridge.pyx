@@ -8,7 +8,9 @@ on its own thread, for all outputs that have arrived meanwhile.
 
 A request has one channel, and a channel one consumer; a channel may serve several requests. The
 bridge holds a channel until the final outputs of its requests have been passed on or the consumer
-gives up; it never keeps an engine alive.
+gives up; it never keeps an engine alive. The id of a request is in use until its final output has
+come, also if the consumer gave up: otherwise its last outputs would reach the next request of that
+id.
 
 A bridge guards its table of channels, and a channel what it holds, by critical sections, in this
 order. They are nothing in a Python with a GIL, which does the same: what a section does happens at
@@ -282,11 +284,13 @@ cdef class StreamBridge:
     """
 
     cdef dict _channels
+    cdef set _given_up  # ids of requests without a channel whose final outputs are to come
     cdef object _abort
     cdef bint _closed
 
     def __cinit__(self, abort=None):
         self._channels = {}
+        self._given_up = set()
         self._abort = abort
 
     def open_sync(self, str request_id):
@@ -306,7 +310,10 @@ cdef class StreamBridge:
         # Requires: the critical section of the bridge.
         if self._closed:
             raise EngineTerminatedError("the engine was terminated")
-        if self._channels.setdefault(request_id, channel) is not channel:
+        if (
+            request_id in self._given_up
+            or self._channels.setdefault(request_id, channel) is not channel
+        ):
             raise ValueError(f'the request id "{request_id}" is in use')
 
     def join(self, Channel channel, str request_id):
@@ -319,9 +326,10 @@ cdef class StreamBridge:
             channel.finished = False
 
     def discard(self, Channel channel, request_id=None):
-        """Closes a channel whose consumer gave up, or one request of it.
+        """Closes a channel whose consumer gave up, or one request of it that the engine refused.
 
-        Later outputs are dropped. Returns the ids of the requests that have not ended.
+        Later outputs are dropped. Returns the ids of the requests that have not ended; the caller
+        aborts them.
         """
         cdef list ids, dropped
         with cython.critical_section(self, channel):
@@ -329,6 +337,8 @@ cdef class StreamBridge:
             dropped = [id_ for id_ in ids if self._channels.get(id_) is channel]
             for id_ in dropped:
                 self._channels.pop(id_, None)
+                if request_id is None:
+                    self._given_up.add(id_)
             if request_id is None:
                 channel._end_all()
             else:
@@ -348,6 +358,7 @@ cdef class StreamBridge:
                 channel = self._channels.get(request_id)
                 if is_final:
                     self._channels.pop(request_id, None)
+                    self._given_up.discard(request_id)
             if channel is None:
                 continue  # the consumer gave up
             items = batch.get(channel)

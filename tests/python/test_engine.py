@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -469,6 +470,23 @@ def test_a_duplicate_id_leaves_the_first_alone(engine: MLCEngine) -> None:
     assert error.value.field == "request_id"
     assert list(stream)[-1].choices[0].finish_reason == "length"
     assert engine.completions.create(prompt="abc", request_id="r", max_tokens=1).id == "r"
+
+
+# Whoever asks again until the id is free gets an answer of its own.
+def test_an_id_that_was_given_up_comes_again(engine: MLCEngine) -> None:
+    for _ in range(10):
+        stream = engine.completions.create(prompt="abc", stream=True, request_id="r", **LONG)
+        next(stream)
+        stream.close()
+        answer = None
+        while answer is None:
+            with contextlib.suppress(InvalidRequest):
+                answer = engine.completions.create(
+                    prompt="abc", request_id="r", max_tokens=2, extra_body={"ignore_eos": True}
+                )
+        assert answer.choices[0].finish_reason == "length"
+        assert answer.usage is not None
+        assert answer.usage.completion_tokens == 2
 
 
 async def test_a_duplicate_async_id_leaves_the_first_alone(async_engine: AsyncMLCEngine) -> None:

@@ -139,14 +139,30 @@ def test_an_id_in_use_is_refused_and_its_owner_untouched() -> None:
     bridge.open_sync("r")  # free again
 
 
-def test_a_discarded_channel_frees_its_id_and_no_other() -> None:
+def test_an_id_that_was_given_up_is_in_use_until_its_final_output() -> None:
     bridge = StreamBridge()
     old = bridge.open_sync("r")
-    bridge.discard(old)
+    other = bridge.open_sync("s")
+    assert bridge.discard(old) == ["r"]
+    for outputs in ([], [text("r", "a")]):
+        bridge(outputs)
+        with pytest.raises(ValueError, match='"r" is in use'):
+            bridge.open_sync("r")
+        with pytest.raises(ValueError, match='"r" is in use'):
+            bridge.join(other, "r")
+    bridge([text("r", "", finish="abort"), final("r")])
     new = bridge.open_sync("r")
     bridge.discard(old)  # a second time: must not touch the new owner
+    bridge([text("r", "b")])
+    assert texts(new.next()) == ["b"]
+
+
+def test_an_id_that_the_engine_refused_is_free() -> None:
+    bridge = StreamBridge()
+    bridge.discard(bridge.open_sync("r"), "r")
+    channel = bridge.open_sync("r")
     bridge([text("r", "a")])
-    assert texts(new.next()) == ["a"]
+    assert texts(channel.next()) == ["a"]
 
 
 def test_an_error_comes_after_the_text_before_it() -> None:
