@@ -38,7 +38,9 @@ std::span<const int32_t> RowLimits::MaskOf(const RequestStateEntry& leaf,
 std::span<const int32_t> RowLimits::TokensBefore(const RequestStateEntry& leaf,
                                                  std::span<const int32_t> drafts,
                                                  int64_t position) {
-  const std::span<const int32_t> tokens(leaf.tokens);
+  // A branch that is not forked yet has none; its prompt is the root's.
+  const std::span<const int32_t> tokens(leaf.tokens.empty() ? leaf.rstate->entries[0].tokens
+                                                            : leaf.tokens);
   if (drafts.empty() || !LimitsDependOnTokens(leaf.rstate->config())) {
     return tokens.first(std::min(static_cast<size_t>(position), tokens.size()));
   }

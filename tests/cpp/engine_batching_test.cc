@@ -118,6 +118,29 @@ TEST(EngineBatching, BranchesThatDoNotFitTogetherAreComputedOneAfterTheOther) {
   EXPECT_EQ(engine.Metric("prefill_tokens_sum"), 20);
 }
 
+// The first tokens of branches are drawn before the branches have tokens of their own.
+TEST(EngineBatching, TheFirstTokensOfBranchesRepeatNothingOfThePrompt) {
+  TestEngineSetup setup;
+  setup.model.vocab_size = 20;
+  TestEngine engine(setup);
+  for (int32_t salt = 0; salt < 10; ++salt) {
+    std::vector<int32_t> prompt;
+    for (int32_t i = 0; i < 17; ++i) prompt.push_back((i + salt) % 20);
+    for (const int32_t n : {1, 4, 12}) {
+      GenerationConfig config = Greedy(3, n);
+      config.no_repeat_ngram_size = 1;
+      const std::string id = std::to_string(salt) + '/' + std::to_string(n);
+      engine.Add(id, prompt, config);
+      engine.Run();
+      for (int i = 0; i < n; ++i) {
+        EXPECT_EQ(engine.Answer(id, i).token_ids,
+                  engine.Answer(std::to_string(salt) + "/1").token_ids)
+            << id << ", answer " << i;
+      }
+    }
+  }
+}
+
 // W16: ids come back from preempted requests and from those that are aborted while they wait.
 TEST(EngineBatching, InternalIdsAreReused) {
   TestEngine engine({.max_num_sequence = 4, .num_pages = 6});
