@@ -142,7 +142,17 @@ bool Reference::Check(const Request& request, const RequestHistory& answer) {
   }
   CheckBranches(request, answer);
   CheckUsage(request, answer, alone);
-  return HasError(alone);
+  const bool fails_alone = HasError(alone);
+  CheckFirstAnswer(request, answer.sequences.front());
+  return fails_alone;
+}
+
+// The first of several answers is the one that there would be without the others.
+void Reference::CheckFirstAnswer(const Request& request, const SequenceHistory& answer) {
+  if (request.generation_cfg.n == 1) return;
+  Request single = request;
+  single.generation_cfg.n = 1;
+  CheckSequence(single, answer, AnswerAlone(single).sequences.front());
 }
 
 void Reference::CheckSequence(const Request& request, const SequenceHistory& answer,

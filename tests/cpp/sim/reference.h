@@ -28,6 +28,7 @@ class Reference {
   void CheckOracle(const Request& request, const testing::SequenceHistory& answer);
   bool CanSpell() const;
   void CheckGrammar(const Request& request, const testing::SequenceHistory& answer);
+  void CheckFirstAnswer(const Request& request, const testing::SequenceHistory& answer);
   void CheckBranches(const Request& request, const testing::RequestHistory& answer);
   void CheckUsage(const Request& request, const testing::RequestHistory& answer,
                   const testing::RequestHistory& alone);
