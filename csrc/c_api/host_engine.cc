@@ -170,8 +170,7 @@ void HostEngine::Submit(std::string_view body, const SubmitArguments& arguments,
 
 RequestRef HostEngine::Register(const SubmitArguments& arguments) {
   const MutexLock lock(mutex_);
-  std::string id =
-      arguments.request_id ? *arguments.request_id : "request-" + std::to_string(++next_id_);
+  std::string id = arguments.request_id ? *arguments.request_id : FreeId();
   if (live_.contains(id)) {
     throw InvalidRequest("request_id", "\"request_id\" \"" + id +
                                            "\" is in use by a request that has not ended yet");
@@ -180,6 +179,15 @@ RequestRef HostEngine::Register(const SubmitArguments& arguments) {
       new mlcn_request(id, arguments.on_output, arguments.user_data, weak_from_this()));
   live_.emplace(std::move(id), request);
   return request;
+}
+
+// The host may have given such a name to a request of its own.
+std::string HostEngine::FreeId() {
+  std::string id;
+  do {
+    id = "request-" + std::to_string(++next_id_);
+  } while (live_.contains(id));
+  return id;
 }
 
 void HostEngine::Forget(const std::string& id) {

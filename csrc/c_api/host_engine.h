@@ -92,6 +92,7 @@ class HostEngine : public std::enable_shared_from_this<HostEngine> {
   void FindRequests(OutputBatch* batch);
   void Enqueue(const OutputSlice& slice);
   RequestRef Register(const SubmitArguments& arguments);
+  std::string FreeId() MLC_REQUIRES(mutex_);
   void Forget(const std::string& id);
 
   const pid_t process_;

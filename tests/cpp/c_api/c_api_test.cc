@@ -319,6 +319,22 @@ TEST(CApi, TwoLiveRequestsHaveDifferentNames) {
   mlcn_request_release(request);
 }
 
+TEST(CApi, ANameThatTheEngineMakesIsNotInUse) {
+  const HostedEngine engine("{\"us_per_step\": 200, \"cost\": \"sleep\"}");
+  Received received, unnamed;
+  mlcn_submit_options options = OptionsFor(&received, kPrompt);
+  options.request_id = "request-1";
+  mlcn_request* request = engine.Submit("{}", options);
+  mlcn_request* second = engine.Submit(kGreedy, OptionsFor(&unnamed, kPrompt));
+  ASSERT_NE(second, nullptr);
+  EXPECT_STREQ(mlcn_request_id(second), "request-2");
+  EXPECT_EQ(mlcn_request_wait(second, MLCN_FOREVER, nullptr), MLCN_OK);
+  EXPECT_EQ(unnamed.tokens.size(), 20u);
+  mlcn_request_cancel(request);
+  mlcn_request_release(second);
+  mlcn_request_release(request);
+}
+
 TEST(CApi, PinsAPrompt) {
   const HostedEngine engine;
   Received received;
