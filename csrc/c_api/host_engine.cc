@@ -126,7 +126,12 @@ void HostEngine::Stop() {
 
 void HostEngine::CancelAll() { engine_->AbortAllRequests(); }
 
-void HostEngine::Cancel(const std::string& request_id) { engine_->AbortRequest(request_id); }
+// Under the lock, so that a request that takes over the name cannot be meant.
+void HostEngine::Cancel(const mlcn_request& request) {
+  const MutexLock lock(mutex_);
+  const auto found = live_.find(request.id);
+  if (found != live_.end() && found->second.get() == &request) engine_->AbortRequest(request.id);
+}
 
 bool HostEngine::IsForked() const { return getpid() != process_; }
 

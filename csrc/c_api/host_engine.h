@@ -66,7 +66,8 @@ class HostEngine : public std::enable_shared_from_this<HostEngine> {
   void CancelAll();
   // Stores the request in *handle before anything is delivered.
   void Submit(std::string_view body, const SubmitArguments& arguments, mlcn_request** handle);
-  void Cancel(const std::string& request_id);
+  // Nothing happens if it has ended.
+  void Cancel(const mlcn_request& request);
   // Throws CallError in a process that was forked from the engine's.
   void RefuseAfterFork() const;
   bool IsForked() const;

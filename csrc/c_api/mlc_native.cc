@@ -175,7 +175,7 @@ void mlcn_request_cancel(mlcn_request* request) {
   if (request == nullptr) return;
   Call(nullptr, [&] {
     const auto host = request->engine.lock();
-    if (host != nullptr && !host->IsForked()) host->Cancel(request->id);
+    if (host != nullptr && !host->IsForked()) host->Cancel(*request);
   });
 }
 

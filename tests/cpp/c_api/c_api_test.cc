@@ -335,6 +335,22 @@ TEST(CApi, ANameThatTheEngineMakesIsNotInUse) {
   mlcn_request_release(request);
 }
 
+TEST(CApi, ACancelledRequestThatHasEndedIsNotTheNextOfItsName) {
+  const HostedEngine engine("{\"us_per_step\": 200, \"cost\": \"sleep\"}");
+  Received received, again;
+  mlcn_submit_options options = OptionsFor(&received, kPrompt);
+  options.request_id = "mine";
+  mlcn_request* first = engine.Submit("{\"temperature\": 0, \"max_tokens\": 1}", options);
+  ASSERT_EQ(mlcn_request_wait(first, MLCN_FOREVER, nullptr), MLCN_OK);
+  options.user_data = &again;
+  mlcn_request* second = engine.Submit(kGreedy, options);
+  mlcn_request_cancel(first);
+  EXPECT_EQ(mlcn_request_wait(second, MLCN_FOREVER, nullptr), MLCN_OK);
+  EXPECT_EQ(again.reasons, std::vector<int32_t>{MLCN_FINISH_LENGTH});
+  mlcn_request_release(second);
+  mlcn_request_release(first);
+}
+
 TEST(CApi, PinsAPrompt) {
   const HostedEngine engine;
   Received received;
