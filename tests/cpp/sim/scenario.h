@@ -41,7 +41,7 @@ enum class Feature {
   kPriorities,       // high, normal, low
   kQueueLimit,       // max_queue_length
   kAborts,           // by id: live, unknown, twice
-  kEndAll,           // AbortAllRequests, FailAllRequests, Reset, a new engine
+  kEndAll,           // AbortAllRequests, FailAllRequests, Reset, a new engine; also in callbacks
   kCallbackThrows,   // the callback throws
   kCallbackCalls,    // the callback calls the engine
   kForwardFails,     // Forward throws: all requests of the step end

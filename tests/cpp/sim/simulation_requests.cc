@@ -161,7 +161,8 @@ void Simulation::AllowEnds(bool by_failure) {
 }
 
 void Simulation::EndAll(SimRandom& rng) {
-  const int64_t kind = rng.Range(0, 3);
+  // A callback keeps its engine.
+  const int64_t kind = rng.Range(0, callback_depth_ > 0 ? 2 : 3);
   AllowEnds(kind == 0);
   const char* const names[] = {"fail all", "abort all", "reset", "new engine"};
   Note(names[kind]);
@@ -186,6 +187,10 @@ void Simulation::OnOutputs(std::vector<RequestStreamOutput> outputs) {
   received_.push_back(std::move(outputs));
   if (calm_ || callback_depth_ > 1 || faults_.allocations_fail()) return;
   ++callback_depth_;
+  SimRandom own = callback_random_.Fork(received_.size());
+  if (scenario_.has(Feature::kEndAll) && Happens(own, Feature::kCallbackCalls) && own.Chance(0.1)) {
+    EndAll(own);
+  }
   if (Happens(callback_random_, Feature::kCallbackCalls)) {
     if (callback_random_.Chance(0.5)) {
       SubmitDrawn(callback_random_);
