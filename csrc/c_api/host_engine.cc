@@ -90,6 +90,7 @@ void HostEngine::Reload(const std::string& model, std::string_view config_json) 
   RefuseInCallback("load a model");
   const EngineConfig config = ReadConfig(model, config_json);
   std::shared_ptr<const ModelText> text = ModelText::Load(config);
+  const MutexLock one_at_a_time(reload_mutex_);
   std::shared_ptr<const HostModel> before;
   {
     // From here on requests are refused, so that none reaches a model that it was not made for.

@@ -1,8 +1,9 @@
 // HostEngine: what stands behind an mlcn_engine: the threaded engine, the text side of its model,
 // the requests that are live, and the outputs that wait to be polled.
 //
-// Any thread calls the methods. No lock is held while a function of the host runs. It outlives its
-// handle only in calls that have begun.
+// Any thread calls the methods. No lock is held while a function of the host runs, except that a
+// reload waits for another one, whose progress the host is told. It outlives its handle only in
+// calls that have begun.
 #pragma once
 
 #include <sys/types.h>
@@ -106,6 +107,8 @@ class HostEngine : public std::enable_shared_from_this<HostEngine> {
   // A cleared batch for the next delivery, or null. Of the thread that delivers.
   std::shared_ptr<OutputBatch> spare_batch_;
 
+  // Held while another model is loaded, so that model_ and what the engine has loaded are the same.
+  Mutex reload_mutex_;  // locked before mutex_
   mutable Mutex mutex_;
   std::shared_ptr<const HostModel> model_ MLC_GUARDED_BY(mutex_);  // null: none
   std::unordered_map<std::string, RequestRef> live_ MLC_GUARDED_BY(mutex_);

@@ -129,5 +129,29 @@ TEST(CApiThreads, PollersShareTheOutputs) {
   EXPECT_EQ(tokens, kRequests * 10);
 }
 
+// A request must reach the model that it was made for.
+TEST(CApiThreads, TheModelIsTheOneThatWasLoadedLast) {
+  const HostedEngine engine;
+  const HostedEngine other("{\"vocab_size\": 300}");
+  const std::string paths[] = {engine.path(), other.path()};
+  for (int round = 0; round < 30; ++round) {
+    Threads threads(2, [&](int t) {
+      EXPECT_EQ(mlcn_engine_reload(engine, paths[t].c_str(), engine.config(), nullptr), MLCN_OK);
+    });
+    threads.Join();
+    char* json = nullptr;
+    ASSERT_EQ(mlcn_engine_info(engine, &json, nullptr, nullptr), MLCN_OK);
+    const std::string info = json;
+    mlcn_free(json);
+    const bool is_other = info.find('"' + other.path() + '"') != std::string::npos;
+    EXPECT_EQ(info.find("\"vocab_size\":300") != std::string::npos, is_other) << info;
+    Received received;
+    mlcn_request* request = engine.Submit(kGreedy, OptionsFor(&received, {is_other ? 299 : 255}));
+    EXPECT_EQ(mlcn_request_wait(request, MLCN_FOREVER, nullptr), MLCN_OK);
+    EXPECT_EQ(received.tokens.size(), 20u) << "round " << round;
+    mlcn_request_release(request);
+  }
+}
+
 }  // namespace
 }  // namespace mlc_native::testing
