@@ -126,6 +126,13 @@ BUGS = [
         "    entry.mstate.block = {};\n  }\n",
     ),
     Bug(
+        "the first tokens of branches repeat the prompt",
+        "step/row_limits.cc",
+        "leaf.tokens.empty() ? leaf.rstate->entries[0].tokens",
+        "leaf.tokens.empty() ? leaf.tokens",
+        focus="branches,many_answers,token_limits",
+    ),
+    Bug(
         "what a lost step has computed is cached",
         "request/request_state.h",
         "return kv_len - kv_in_flight;",
