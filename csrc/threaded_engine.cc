@@ -71,6 +71,9 @@ class ThreadedEngineImpl final : public ThreadedEngine {
 
   void Start() override {
     RefuseAfterFork();
+    // Stop may wait for this loop, with threads_mutex.
+    if (IsOnLoop())
+      throw InvalidConfig("engine", "A loop cannot start the loops: they run already");
     const MutexLock lock(sync_->threads_mutex);
     StartLoop(&engine_loop_,
               [this] { return StartThread("mlcn-engine", [this] { BackgroundLoop(); }); });
@@ -80,12 +83,8 @@ class ThreadedEngineImpl final : public ThreadedEngine {
 
   void Stop() override {
     if (getpid() != process_) return;
-    {
-      const MutexLock lock(mutex_);
-      const std::thread::id self = std::this_thread::get_id();
-      if (engine_loop_.thread == self || stream_back_loop_.thread == self) {
-        ThrowNoLoop("A loop cannot wait for its own end: call ExitBackgroundLoop in callbacks");
-      }
+    if (IsOnLoop()) {
+      ThrowNoLoop("A loop cannot wait for its own end: call ExitBackgroundLoop in callbacks");
     }
     ExitBackgroundLoop();
     JoinThreads();
@@ -190,6 +189,12 @@ class ThreadedEngineImpl final : public ThreadedEngine {
     }
     sync_->changed.NotifyAll();
     return true;
+  }
+
+  bool IsOnLoop() {
+    const MutexLock lock(mutex_);
+    const std::thread::id self = std::this_thread::get_id();
+    return engine_loop_.thread == self || stream_back_loop_.thread == self;
   }
 
   void RunsOnThisThread(Loop* loop) {

@@ -233,6 +233,38 @@ TEST(ThreadedEngine, StopsAndStartsAtAnyTime) {
   EXPECT_THAT(Refusal([&] { engine->JSONMetrics(); }), HasSubstr("exited"));
 }
 
+// Stop waits for the callback, which must not wait for Stop.
+TEST(ThreadedEngine, ACallbackCannotStartTheLoops) {
+  const RequestLimits limits{.vocab_size = 9, .max_num_sequence = 1, .max_sequence_length = 9};
+  for (int round = 0; round < 10; ++round) {
+    Gate callback;
+    std::promise<bool> refused;
+    const auto engine = ThreadedEngine::Create();
+    engine->InitThreadedEngine(
+        "cpu",
+        [&](auto) {
+          callback.Pass();
+          try {
+            engine->Start();
+            refused.set_value(false);
+          } catch (const InvalidConfig&) {
+            refused.set_value(true);
+          }
+        },
+        nullptr);
+    engine->Start();
+    engine->AddRequest(CreateRequest("a", {TokenData{{1}}}, {}, limits));
+    callback.AwaitArrival();
+    std::thread stop([&] { engine->Stop(); });
+    const auto metrics = [&] { return Refusal([&] { engine->JSONMetrics(); }); };
+    while (metrics().find("exited") == std::string::npos) {
+    }
+    callback.Open();
+    EXPECT_TRUE(refused.get_future().get());
+    stop.join();
+  }
+}
+
 TEST(ThreadedEngine, CallsRunOnTheLoadedEngine) {
   ThreadedHarness h;
   h.Start();
