@@ -50,6 +50,8 @@ class AsyncChannel(Channel):
 
     @property
     def loop(self) -> AbstractEventLoop: ...
+    @property
+    def has_waiter(self) -> bool: ...
     async def next(self) -> list[CallbackStreamOutput] | None:
         """Returns the next outputs of a request; None after the last."""
 

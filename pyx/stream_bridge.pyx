@@ -8,9 +8,9 @@ on its own thread, for all outputs that have arrived meanwhile.
 
 A request has one channel, and a channel one consumer; a channel may serve several requests. The
 bridge holds a channel until the final outputs of its requests have been passed on or the consumer
-gives up; it never keeps an engine alive. The id of a request is in use until its final output has
-come, also if the consumer gave up: otherwise its last outputs would reach the next request of that
-id.
+gives up; it never keeps an engine alive. Another thread or task may give up for a consumer that
+waits, which then gets the end. The id of a request is in use until its final output has come, also
+if the consumer gave up: otherwise its last outputs would reach the next request of that id.
 
 A bridge guards its table of channels, and a channel what it holds, by critical sections, in this
 order. They are nothing in a Python with a GIL, which does the same: what a section does happens at
@@ -19,6 +19,7 @@ once unless code of Python runs within it. No section is held while a thread wai
 
 cimport cython
 
+from asyncio import _get_running_loop
 from queue import SimpleQueue
 
 from mlc_native.errors import EngineRequestError, EngineTerminatedError
@@ -187,6 +188,9 @@ cdef class Channel:
         self._pending = []
         self._taken = 0
 
+    cdef _wake(self):
+        """Makes a consumer that waits look again. Not within the critical section."""
+
 
 cdef class SyncChannel(Channel):
     """A channel whose consumer is a thread."""
@@ -200,10 +204,13 @@ cdef class SyncChannel(Channel):
     cdef _push(self, list items):
         self._queue.put(items)
 
+    cdef _wake(self):
+        self._queue.put([])
+
     def interrupt(self):
         """Makes ``next`` return None from now on, on whatever thread it waits."""
         self._interrupted = True
-        self._queue.put([])
+        self._wake()
 
     def next(self):
         """Returns the next outputs of a request, one per sequence; None after the last. Waits
@@ -223,6 +230,8 @@ cdef class SyncChannel(Channel):
             with cython.critical_section(self):
                 self._add(items)
                 outputs = self._take()
+        if self.finished:
+            self._wake()  # another thread that waits, against the rules, must not wait forever
         return outputs
 
 
@@ -243,6 +252,21 @@ cdef class AsyncChannel(Channel):
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
+    cdef _wake(self):
+        if _get_running_loop() is self.loop:
+            self._push([])
+            return
+        try:
+            self.loop.call_soon_threadsafe(_deliver, {self: []})
+        except RuntimeError:
+            pass  # a loop that is closed has no task that waits
+
+    @property
+    def has_waiter(self):
+        """Whether a task waits for outputs: another one must not."""
+        waiter = self._waiter
+        return waiter is not None and not waiter.cancelled()
+
     async def next(self):
         """Returns the next outputs of a request, one per sequence; None after the last.
 
@@ -250,12 +274,13 @@ cdef class AsyncChannel(Channel):
         """
         cdef list outputs = None
         while outputs is None and not self.finished:
-            while not self._is_ready():
-                self._waiter = self.loop.create_future()
+            while not self._is_ready() and not self.finished:
+                waiter = self._waiter = self.loop.create_future()
                 try:
-                    await self._waiter
+                    await waiter
                 finally:
-                    self._waiter = None
+                    if self._waiter is waiter:
+                        self._waiter = None
             outputs = self._take_ready()
         return outputs
 
@@ -343,6 +368,7 @@ cdef class StreamBridge:
                 channel._end_all()
             else:
                 channel._end(request_id)
+        channel._wake()
         return dropped
 
     def __len__(self):

@@ -98,6 +98,8 @@ class AsyncRequestStream:
 
     async def __anext__(self) -> Outputs:
         self._engine._check_not_forked()
+        if self._channel.has_waiter:
+            raise RuntimeError("another task waits for this stream: one task at a time")
         try:
             outputs = await self._channel.next()
         except BaseException:

@@ -70,6 +70,35 @@ async def test_a_stream_is_a_context_manager(make_model: MakeModel, fake_lib: st
         assert len(engine.state.bridge) == 0
 
 
+async def test_a_stream_belongs_to_one_task(make_model: MakeModel, fake_lib: str) -> None:
+    """A second task that reads is refused. Closing ends the iteration of the first."""
+    async with AsyncMLCEngine(make_model(**SLOW), model_lib=fake_lib) as engine:
+        chunks = await engine.completions.create(prompt="x", stream=True, **ENDLESS)
+
+        async def read() -> None:
+            async for _ in chunks:
+                pass
+
+        reader = asyncio.create_task(read())
+        await asyncio.sleep(0)  # it waits now
+        with pytest.raises(RuntimeError, match="one task at a time"):
+            await anext(chunks)
+        assert not reader.done()
+        await chunks.aclose()
+        await asyncio.wait_for(reader, 30)
+        assert len(engine.state.bridge) == 0
+
+
+def test_closing_a_stream_ends_a_thread_that_reads(make_model: MakeModel, fake_lib: str) -> None:
+    with MLCEngine(make_model(**SLOW), model_lib=fake_lib) as engine:
+        chunks = engine.completions.create(prompt="x", stream=True, **ENDLESS)
+        reader = threading.Thread(target=list, args=(chunks,), daemon=True)
+        reader.start()
+        chunks.close()
+        reader.join(30)
+        assert not reader.is_alive()
+
+
 def test_a_stream_of_a_thread_is_a_context_manager(make_model: MakeModel, fake_lib: str) -> None:
     with MLCEngine(make_model(**SLOW), model_lib=fake_lib) as engine:
         with engine.completions.create(prompt="x", stream=True, **ENDLESS) as chunks:

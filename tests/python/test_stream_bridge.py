@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -283,6 +284,25 @@ def test_close_ends_waiting_threads() -> None:
         bridge.open_sync("s")
 
 
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_discarding_ends_waiting_threads(num_threads: int) -> None:
+    """A thread that waits when another one gives up gets the end, and so do further threads, which
+    a channel is not for."""
+    bridge = StreamBridge()
+    channel = bridge.open_sync("r")
+    results: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(channel.next()), daemon=True)
+        for _ in range(num_threads)
+    ]
+    for thread in threads:
+        thread.start()
+    assert bridge.discard(channel) == ["r"]
+    for thread in threads:
+        thread.join(30)
+    assert results == [None] * num_threads
+
+
 def test_many_threads() -> None:
     bridge = StreamBridge()
     num_threads, num_tokens = 16, 200
@@ -334,6 +354,28 @@ async def test_a_cancelled_consumer_can_go_on() -> None:
         await asyncio.wait_for(channel.next(), 0.01)
     bridge([text("r", "a")])
     assert texts(await asyncio.wait_for(channel.next(), 30)) == ["a"]
+
+
+async def test_discarding_ends_a_waiting_task() -> None:
+    """A task that waits when another task or thread gives up gets the end."""
+    bridge = StreamBridge()
+    for discard in (bridge.discard, partial(asyncio.to_thread, bridge.discard)):
+        channel = bridge.open_async("r", asyncio.get_running_loop())
+        task = asyncio.create_task(channel.next())
+        await asyncio.sleep(0)  # the task waits now
+        assert channel.has_waiter
+        discarded = discard(channel)
+        assert (await discarded if asyncio.iscoroutine(discarded) else discarded) == ["r"]
+        assert await asyncio.wait_for(task, 30) is None
+        assert not channel.has_waiter
+
+
+def test_discarding_when_the_loop_is_closed() -> None:
+    bridge = StreamBridge()
+    loop = asyncio.new_event_loop()
+    channel = bridge.open_async("r", loop)
+    loop.close()
+    assert bridge.discard(channel) == ["r"]
 
 
 class CountingLoop:
