@@ -48,11 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Answers the file. Exit status 0, or 1 if a request or the whole failed."""
-    output = args.output or args.file.with_suffix(".out.jsonl")
     try:
-        if output.exists() and output.samefile(args.file):
-            raise invalid_config("output", f"{output} is the file of requests")
         with args.file.open("rb") as requests:
+            output = args.output or args.file.with_suffix(".out.jsonl")
+            if output.exists() and output.samefile(args.file):
+                raise invalid_config("output", f"{output} is the file of requests")
             answers = AnswerFile(output, args.overwrite)
             try:
                 verbose = sys.stderr.isatty()

@@ -48,6 +48,11 @@ class ServerUrl:
         """How to verify the server; None without TLS."""
         return ssl.create_default_context() if self.tls else None
 
+    def unreachable(self, error: OSError) -> ConnectionError:
+        """The error for a server that cannot be reached, which says where it was looked for."""
+        reason = error.strerror or str(error)
+        return ConnectionError(f"no connection to {self.host}:{self.port}: {reason}")
+
     def request(self, method: str, path: str, key: str | None, body: object = None) -> bytes:
         """The bytes of a request. ``path`` follows "/v1"; a body is sent as JSON."""
         content = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()

@@ -111,7 +111,10 @@ class ServerTarget:
         self._idle = []
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection(self._url.host, self._url.port, ssl=self._tls)
+        try:
+            return await asyncio.open_connection(self._url.host, self._url.port, ssl=self._tls)
+        except OSError as error:
+            raise self._url.unreachable(error) from error
 
 
 class EngineTarget:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import mlc_native
+from mlc_native.cli.failure import print_error
 
 # Name, module, and what it does. A module is imported when its command is given.
 _COMMANDS = (
@@ -36,11 +39,27 @@ class _ShowVersion(argparse.Action):
         parser.exit()
 
 
+class _Parser(argparse.ArgumentParser):
+    """Knows what a flag of another program may have meant."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and self.get_default("run") is not None:  # of a subcommand
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._hint(unknown[0])}")
+        return found, unknown
+
+    def _hint(self, flag: str) -> str:
+        from mlc_native.serve.keywords import meant_name
+
+        known = {known.replace("-", "_") for known in re.findall("--([a-z-]+)", self.format_help())}
+        wrong = flag.partition("=")[0]
+        meant = meant_name(wrong[2:].replace("-", "_"), known) if wrong[:2] == "--" else None
+        return f"; did you mean --{meant.replace('_', '-')}?" if meant else ""
+
+
 def make_parser(command: str | None) -> argparse.ArgumentParser:
     """The parser of the command line, with the arguments of ``command``."""
-    parser = argparse.ArgumentParser(
-        prog="mlc-native", description="Large language models inside your process."
-    )
+    parser = _Parser(prog="mlc-native", description="Large language models inside your process.")
     parser.add_argument("--version", action=_ShowVersion)
     subcommands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module_name, text in _COMMANDS:
@@ -60,16 +79,35 @@ def make_parser(command: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a subcommand and returns the exit status."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+def _open_missing_streams() -> None:
+    """A program that was started without a standard stream has an empty one, not None."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
+
+
+def _run(arguments: list[str]) -> int:
     try:
         args = make_parser(arguments[0] if arguments else None).parse_args(arguments)
-        return int(args.run(args))
+        status = int(args.run(args))
+    except SystemExit:  # of the parser, which may have printed its help
+        sys.stdout.flush()
+        raise
+    sys.stdout.flush()
+    return status
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a subcommand and returns the exit status."""
+    _open_missing_streams()
+    try:
+        return _run(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has gone
+    except OSError as error:  # of our output: its reader has gone, or the disk is full
+        if not isinstance(error, BrokenPipeError):
+            print_error(error)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 

@@ -84,9 +84,11 @@ class RemoteEngine:
         return json.loads(parser.body())
 
     def _connect(self) -> socket.socket:
-        connection: socket.socket = socket.create_connection(
-            (self._url.host, self._url.port), _CONNECT_TIMEOUT_S
-        )
+        address = (self._url.host, self._url.port)
+        try:
+            connection: socket.socket = socket.create_connection(address, _CONNECT_TIMEOUT_S)
+        except OSError as error:
+            raise self._url.unreachable(error) from error
         context = self._url.tls_context()
         if context is not None:
             connection = context.wrap_socket(connection, server_hostname=self._url.host)

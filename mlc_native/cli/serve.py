@@ -222,6 +222,8 @@ def _model_plans(args: argparse.Namespace) -> Iterable[tuple[ServedModel, Plan]]
 
 
 def _keys(args: argparse.Namespace) -> list[str]:
+    if not all(args.api_key):  # such as "$KEY" of a variable that is not set
+        raise invalid_config("api_key", "--api-key must not be empty")
     single, several = (os.environ.get(variable, "") for variable in KEY_VARIABLES)
     return [key for key in [*args.api_key, single, *several.split(",")] if key]
 

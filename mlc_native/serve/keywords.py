@@ -5,11 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable
 
-# The names that vLLM, llama.cpp, transformers and OpenAI's library have for arguments of ours.
+# The names that vLLM, llama.cpp, Ollama, transformers and OpenAI's library have for arguments of
+# ours, some of them as flags.
 _NAMES_ELSEWHERE = {
     "cache_dtype": "kv_cache_dtype",
     "context_length": "max_single_sequence_length",
+    "ctx_size": "max_single_sequence_length",
+    "device_map": "device",
+    "draft_model": "additional_models",
     "enable_prefix_caching": "prefix_cache_mode",
+    "enable_thinking": "chat_template_kwargs",
+    "functions": "tools",
     "grammar": "response_format",
     "guided_choice": "response_format",
     "guided_decoding": "response_format",
@@ -20,19 +26,30 @@ _NAMES_ELSEWHERE = {
     "load_in_4bit": "quantization",
     "load_in_8bit": "quantization",
     "max_batch_size": "max_num_sequence",
+    "max_length": "max_tokens",
     "max_model_len": "max_single_sequence_length",
     "max_new_tokens": "max_tokens",
     "max_num_batched_tokens": "prefill_chunk_size",
     "max_num_seqs": "max_num_sequence",
+    "max_seq_len": "max_single_sequence_length",
     "n_batch": "prefill_chunk_size",
     "n_ctx": "max_single_sequence_length",
+    "n_parallel": "max_num_sequence",
+    "n_predict": "max_tokens",
     "n_threads": "num_threads",
+    "num_ctx": "max_single_sequence_length",
+    "num_predict": "max_tokens",
     "num_return_sequences": "n",
+    "parallel": "max_num_sequence",
+    "reasoning_effort": "chat_template_kwargs",
     "repeat_penalty": "repetition_penalty",
     "sampling_params": "generation_config",
     "speculative_config": "speculative_mode",
+    "stop_sequences": "stop",
+    "stop_strings": "stop",
     "structured_outputs": "response_format",
     "tensor_parallel_size": "tensor_parallel_shards",
+    "threads": "num_threads",
     "timeout": "timeout_s",
     "torch_dtype": "dtype",
     "use_tqdm": "progress",
@@ -40,12 +57,19 @@ _NAMES_ELSEWHERE = {
 _MIN_SIMILARITY = 0.75  # of names, by difflib
 
 
+def meant_name(name: object, known: Collection[str]) -> str | None:
+    """The known name that a wrong one may have meant, or None."""
+    elsewhere = _NAMES_ELSEWHERE.get(str(name), "")
+    if elsewhere in known:
+        return elsewhere
+    similar = difflib.get_close_matches(str(name), known, n=1, cutoff=_MIN_SIMILARITY)
+    return similar[0] if similar else None
+
+
 def name_hint(name: object, known: Collection[str]) -> str:
     """Returns "; did you mean 'x'?" for a name that is not known, or "" if no known one is near."""
-    elsewhere = _NAMES_ELSEWHERE.get(str(name), "")
-    similar = difflib.get_close_matches(str(name), known, n=1, cutoff=_MIN_SIMILARITY)
-    meant = [elsewhere] if elsewhere in known else similar
-    return f"; did you mean '{meant[0]}'?" if meant else ""
+    meant = meant_name(name, known)
+    return f"; did you mean '{meant}'?" if meant else ""
 
 
 def check_keywords(

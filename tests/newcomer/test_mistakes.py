@@ -118,6 +118,9 @@ def test_settings_of_other_libraries(theirs: dict[str, Any], ours: str) -> None:
         ({"use_tqdm": False}, "progress"),
         ({"max_new_tokens": 4}, "max_tokens"),
         ({"repeat_penalty": 1.1}, "repetition_penalty"),
+        ({"num_predict": 4}, "max_tokens"),
+        ({"stop_sequences": ["a"]}, "stop"),
+        ({"reasoning_effort": "low"}, "chat_template_kwargs"),
     ],
 )
 def test_options_of_other_libraries(engine: MLCEngine, theirs: dict[str, Any], ours: str) -> None:

@@ -64,6 +64,27 @@ def test_options_are_not_guessed_from_their_beginning(
     assert "unrecognized arguments: --model-l" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["serve", "demo", "--max-model-len", "100"], "--max-single-sequence-length"),
+        (["serve", "demo", "--max-num-seqs=4"], "--max-num-sequence"),
+        (["chat", "demo", "--max_tokens", "4"], "--max-tokens"),
+        (["bench", "demo", "--ctx-size", "512"], "--max-single-sequence-length"),
+    ],
+)
+def test_flags_of_other_programs(
+    arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error is that of the subcommand and names the flag that is meant."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert error.endswith(f"; did you mean {meant}?\n")
+    assert f"mlc-native {arguments[0]}: error: unrecognized arguments: " in error
+
+
 def test_a_pipe_gets_answers_only(chat: Callable[..., Any]) -> None:
     assert chat("hi\n\n/exit\nnever read\n") == (0, "Hello!\n", "")
 
@@ -202,12 +223,11 @@ def run_module(*arguments: str, **options: Any) -> subprocess.CompletedProcess[s
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         [sys.executable, "-m", "mlc_native", *arguments],
-        capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": path},
         timeout=120,
         check=False,
-        **options,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
     )
 
 
@@ -215,6 +235,36 @@ def test_the_package_is_a_program() -> None:
     assert run_module("--version").stdout.startswith("mlc-native ")
     assert run_module().returncode == 2
     assert run_module("--help").stdout.count("\n    chat ") == 1
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["inspect", "demo"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written(
+    arguments: list[str], unbuffered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    with Path("/dev/full").open("w") as full:
+        ended = run_module(*arguments, stdout=full)
+    assert (ended.returncode, ended.stderr) == (1, "error: No space left on device\n")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_that_are_closed(
+    closed: str, make_model: MakeModel, fake_lib: str
+) -> None:
+    model = make_model(answer="Hello!")
+    command = f'"$0" -m mlc_native chat "$1" --model-lib "$2" --prompt hi {closed}'
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    ended = subprocess.run(
+        ["bash", "-c", command, sys.executable, model, fake_lib],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=120,
+        check=False,
+    )
+    answer = "" if ">&-" in closed.replace("2>&-", "") else "Hello!\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, answer, "")
 
 
 def test_a_reader_that_goes_away(make_model: MakeModel, fake_lib: str) -> None:

@@ -210,6 +210,8 @@ def test_outputs_that_are_refused(
         refused("another process writes")
     assert main(["generate", str(tmp_path / "missing")]) == 1
     assert "missing" in capsys.readouterr().err
+    assert main(["generate", "."]) == 1
+    assert capsys.readouterr().err == "error: .: Is a directory\n"
 
 
 def test_many_lines_take_little_memory() -> None:

@@ -74,15 +74,19 @@ def test_errors_of_a_chat(serve: Serve, chat: Callable[..., Any], line: str, mes
     assert message in err
 
 
-def test_chats_that_cannot_begin(serve: Serve, chat: Callable[..., Any]) -> None:
+def test_chats_that_cannot_begin(
+    serve: Serve, chat: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     status, _, err = chat(serve(answer=ANSWER).url, "hi\n", "other")
     assert status == 1
     assert 'no model "other"' in err
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # then nothing listens on this port
-        status, _, err = chat(f"http://127.0.0.1:{closed.getsockname()[1]}", "hi\n")
-    assert status == 1
-    assert "error" in err
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        status, _, err = chat(f"http://{address}", "hi\n")
+        assert (status, err) == (1, f"error: no connection to {address}: Connection refused\n")
+        assert main(["bench", "--url", f"http://{address}"]) == 1
+    assert f"error: no connection to {address}: " in capsys.readouterr().err
 
 
 # ---- bench ----

@@ -254,6 +254,7 @@ def test_the_access_log(start_fake: Callable[..., Process]) -> None:
         (["demo", "--model", "demo=demo"], "demo"),
         (["demo", "--max-body-bytes", "0"], "max_body_bytes"),
         (["demo", "--host", "203.0.113.1", "--api-key", "k"], "error"),
+        (["demo", "--api-key", ""], "--api-key must not be empty"),
         (["demo", "--max-num-sequence", "-3"], "max_num_sequence"),
         (["demo", "--header-timeout", "0"], "header_timeout_s"),
         (["demo", "--max-connections", "-1"], "max_connections"),
