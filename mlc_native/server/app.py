@@ -19,7 +19,7 @@ from mlc_native.server.debug import NAMES, Debug
 from mlc_native.server.errors import HttpError
 from mlc_native.server.gate import Gate
 from mlc_native.server.generation import Generation
-from mlc_native.server.messages import AnthropicErrors, CountTokens, MessagesDialect
+from mlc_native.server.messages import CountTokens, MessagesDialect, anthropic_error
 from mlc_native.server.models import Models
 from mlc_native.server.openai import OpenAIDialect
 from mlc_native.server.page import Page
@@ -50,7 +50,8 @@ def create_app(
 def app_of(state: ServerState) -> Starlette:
     """The app on a state of its own, which ``app.state.server`` is."""
     config = state.config
-    middleware = [Middleware(Gate, config)]
+    anthropic = dict.fromkeys(("/messages", "/messages/count_tokens"), anthropic_error)
+    middleware = [Middleware(Gate, config, anthropic)]
     if config.allow_origins:
         # Outside of the gate: a browser asks first, without a key, what it may send.
         cors = Middleware(
@@ -86,8 +87,8 @@ def _routes(state: ServerState) -> list[BaseRoute]:
     chat = Generation(state, partial(OpenAIDialect, "chat"))
     completion = Generation(state, partial(OpenAIDialect, "completion"))
     responses = Generation(state, ResponsesDialect)
-    messages = AnthropicErrors(Generation(state, MessagesDialect))
-    count_tokens = AnthropicErrors(CountTokens(state))
+    messages = Generation(state, MessagesDialect)
+    count_tokens = CountTokens(state)
     routes: list[BaseRoute] = [
         Route("/health", status.health),
         Route("/ready", status.ready),

@@ -30,6 +30,7 @@ async def read_json(
         ClientGone: the client went away.
     """
     _check_content_type(scope)
+    _check_content_encoding(scope)
     body = await _read(scope, receive, config)
     if len(body) <= LONG_BODY_BYTES:
         return parse_object(body, config.max_json_depth)
@@ -56,6 +57,18 @@ def _check_content_type(scope: Scope) -> None:
             415,
             f"the content type must be application/json, got {kind.decode('latin-1')[:100]}",
             code="unsupported_media_type",
+        )
+
+
+def _check_content_encoding(scope: Scope) -> None:
+    encoding = (header(scope, b"content-encoding") or b"identity").strip().lower()
+    if encoding != b"identity":
+        raise HttpError(
+            415,
+            "the request must be sent as it is, without a content encoding, got "
+            f"{encoding.decode('latin-1')[:100]}",
+            code="unsupported_media_type",
+            headers={"accept-encoding": "identity"},
         )
 
 

@@ -44,6 +44,9 @@ _UNSUPPORTED: dict[str, Callable[[Any], bool]] = {
     "suffix": lambda value: value == "",
     "use_beam_search": lambda value: value is False,
 }
+_INSTEAD = {"functions": '; use "tools"', "function_call": '; use "tool_choice"'}
+# llama.cpp's names of fields -> ours.
+_LLAMA_CPP = {"n_predict": "max_tokens", "repeat_penalty": "repetition_penalty"}
 _MAX_NAMES = 32
 _MAX_REPORTED = 1000
 _UNPRINTABLE = re.compile(r"[^A-Za-z0-9_.\-]")
@@ -121,7 +124,8 @@ def _check_unsupported(wishes: Fields) -> None:
     for name, is_harmless in _UNSUPPORTED.items():
         if name in wishes:
             if not is_harmless(wishes[name]):
-                raise invalid_request(name, f'"{name}" is not supported by this server')
+                advice = _INSTEAD.get(name, "")
+                raise invalid_request(name, f'"{name}" is not supported by this server{advice}')
             del wishes[name]
 
 
@@ -130,6 +134,9 @@ def _translate(wishes: Fields) -> None:
     priority = wishes.get("priority")
     if isinstance(priority, int) and not isinstance(priority, bool):  # vLLM: lower is earlier
         wishes["priority"] = "normal" if priority == 0 else "high" if priority < 0 else "low"
+    for theirs, ours in _LLAMA_CPP.items():
+        if theirs in wishes:
+            wishes.setdefault(ours, wishes.pop(theirs))
     if "reasoning_effort" in wishes:
         _set_effort(wishes, wishes.pop("reasoning_effort"))
     if wishes.get("best_of") == wishes.get("n", 1):
@@ -157,7 +164,8 @@ def _set_effort(wishes: Fields, effort: Any) -> None:
 
 
 def _asked_formats(wishes: Fields) -> list[tuple[str, Any]]:
-    """All that a request says about the form of its answer. Removes vLLM's fields."""
+    """All that a request says about the form of its answer. Removes the fields of vLLM and of
+    llama.cpp."""
     formats = []
     if wishes.get("response_format", {"type": "text"}) != {"type": "text"}:
         formats.append(("response_format", wishes["response_format"]))
@@ -174,6 +182,10 @@ def _asked_formats(wishes: Fields) -> list[tuple[str, Any]]:
         value = wishes.pop(f"guided_{name}", None)
         if value is not None:
             formats.append((f"guided_{name}", _as_response_format(name, value)))
+    for theirs, name in (("json_schema", "json"), ("grammar", "grammar")):  # llama.cpp
+        value = wishes.pop(theirs, "")
+        if value != "":
+            formats.append((theirs, _as_response_format(name, value)))
     return formats
 
 

@@ -13,7 +13,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -35,8 +35,7 @@ access_logger = logging.getLogger("mlc_native.access")
 OPEN_PATHS = {"/", "/health", "/ready", "/ping"}
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _SCOPE_KEY = "mlc_native.request_id"
-# In the scope: writes the errors of an endpoint whose clients expect another form than OpenAI's.
-ERROR_BODY_KEY = "mlc_native.error_body"
+ErrorWriter = Callable[[MLCNativeError], bytes]
 
 
 def request_id_of(scope: Scope) -> str:
@@ -91,10 +90,17 @@ class Keys:
 
 
 class Gate:
-    """Wraps the routes of the server."""
+    """Wraps the routes of the server.
 
-    def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
+    ``error_writers`` has the paths, without "/v1", whose clients expect errors in another form than
+    OpenAI's.
+    """
+
+    def __init__(
+        self, app: ASGIApp, config: ServerConfig, error_writers: Mapping[str, ErrorWriter]
+    ) -> None:
         self._app = app
+        self._error_writers = error_writers
         self._keys = Keys(config.api_keys)
         self._open_paths = OPEN_PATHS | ({"/metrics"} if config.metrics_key == "none" else set())
         self._logs_access = config.access_log
@@ -115,7 +121,7 @@ class Gate:
         except ClientGone:
             pass
         except Exception as error:
-            write = scope.get(ERROR_BODY_KEY, error_body)
+            write = self._error_writers.get(_path(scope).removeprefix("/v1"), error_body)
             await answer.send_error(public_error(error, given.decode()), write)
         finally:
             if self._logs_access:
@@ -165,9 +171,7 @@ class _Answer:
             message = {**message, "headers": headers}
         await self._send(message)
 
-    async def send_error(
-        self, error: MLCNativeError, write: Callable[[MLCNativeError], bytes]
-    ) -> None:
+    async def send_error(self, error: MLCNativeError, write: ErrorWriter) -> None:
         """Answers with an error, unless the answer has begun: then it stays without an end."""
         if self.status is not None:
             return

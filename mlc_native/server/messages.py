@@ -6,7 +6,7 @@ import json
 import uuid
 from typing import Any
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from mlc_native._text_event import TextEvent
 from mlc_native.errors import MLCNativeError
@@ -14,7 +14,7 @@ from mlc_native.serve.streams import AddedText
 from mlc_native.server.body import read_json
 from mlc_native.server.config import ServerConfig
 from mlc_native.server.fields import Fields, create_fields
-from mlc_native.server.gate import ERROR_BODY_KEY, send_json
+from mlc_native.server.gate import send_json
 from mlc_native.server.messages_request import chat_body
 from mlc_native.server.state import ServerState
 from mlc_native.server.tokens import chat_tokens
@@ -36,17 +36,6 @@ def anthropic_error(error: MLCNativeError) -> bytes:
     default = "invalid_request_error" if error.status < 500 else "api_error"
     kind = _ERROR_TYPES.get(error.status, default)
     return json.dumps({"type": "error", "error": {"type": kind, "message": str(error)}}).encode()
-
-
-class AnthropicErrors:
-    """An ASGI app whose errors have Anthropic's form."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope[ERROR_BODY_KEY] = anthropic_error
-        await self._app(scope, receive, send)
 
 
 class CountTokens:

@@ -89,7 +89,9 @@ def _text_tokens(tokenizer: Tokenizer, fields: Fields) -> list[int]:
     # The names and the defaults of vLLM and of llama.cpp.
     is_prompt = "prompt" in fields
     name = "prompt" if is_prompt else "content"
-    text = fields.get(name)
+    if name not in fields:
+        raise invalid_request("prompt", 'there must be a "prompt", "messages" or "content"')
+    text = fields[name]
     if not isinstance(text, str):
         raise invalid_request(name, f'"{name}" must be a text')
     add = fields.get("add_special_tokens", True) if is_prompt else fields.get("add_special", False)

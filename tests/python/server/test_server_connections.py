@@ -120,6 +120,20 @@ def test_keys(serve: Any) -> None:
         assert server.post(CHAT, {"messages": USER}, headers=good).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/v1/messages", "/messages", "/v1/messages/count_tokens"])
+def test_errors_of_anthropics_paths(serve: Any, path: str) -> None:
+    """They have Anthropic's form, also where the endpoint is not reached."""
+    server = serve(ServerConfig(api_keys=["k"]), answer=ANSWER)
+    key = {"x-api-key": "k"}
+    for response, kind in (
+        (server.post(path, {}), "authentication_error"),
+        (server.client.get(path, headers=key), "invalid_request_error"),
+        (server.post(path, {}, headers=key), "invalid_request_error"),
+    ):
+        body = response.json()
+        assert (body["type"], body["error"]["type"]) == ("error", kind)
+
+
 def test_the_key_of_the_metrics(serve: Any) -> None:
     server = serve(ServerConfig(api_keys=["k"], metrics_key="none"), answer=ANSWER)
     assert server.client.get("/metrics").status_code == 200

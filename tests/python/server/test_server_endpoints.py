@@ -143,7 +143,7 @@ def test_tokenize_and_detokenize(serve: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [
-        ("/tokenize", {}, "content"),
+        ("/tokenize", {}, "prompt"),
         ("/tokenize", {"prompt": 3}, "prompt"),
         ("/tokenize", {"messages": []}, "messages"),
         ("/detokenize", {}, "tokens"),

@@ -173,6 +173,8 @@ def test_a_prompt_that_is_too_long(serve: Any) -> None:
         ("structured_outputs", {"choice": ["yes", "no"]}),
         ("structured_outputs", {"regex": "yes|no"}),
         ("guided_choice", ["yes", "no"]),
+        ("json_schema", {"enum": ["yes", "no"]}),
+        ("grammar", 'root ::= "yes" | "no"'),
         ("structured_outputs", {"json": {"enum": ["yes", "no"]}}),
         ("response_format", {"type": "choice", "choice": ["yes", "no"]}),
     ],
@@ -183,6 +185,21 @@ def test_forms_of_answers_by_other_names(serve: Any, field: str, value: Any) -> 
     server = serve()
     answer = server.chat(**{field: value, "max_tokens": 20})
     assert answer["choices"][0]["message"]["content"].strip('"') in ("yes", "no")
+
+
+def test_numbers_of_llama_cpp(serve: Any) -> None:
+    """Its names count where ours are missing. An empty grammar is none, as there."""
+    server = serve(answer=ANSWER)
+    for stream in (False, True):
+        fields = {"n_predict": 2, "repeat_penalty": 1.1, "grammar": "", "stream": stream}
+        response = server.post(COMPLETIONS, {"prompt": "a", **fields})
+        assert response.status_code == 200
+        assert "x-ignored-fields" not in response.headers
+    answer = server.chat(n_predict=2)
+    assert answer["usage"]["completion_tokens"] == 2
+    assert server.chat(n_predict=2, max_tokens=3)["usage"]["completion_tokens"] == 3
+    response = server.post(CHAT, {"messages": USER, "repeat_penalty": -1})
+    assert (response.status_code, error_of(response)["param"]) == (400, "repetition_penalty")
 
 
 def test_two_forms_of_an_answer_are_refused(serve: Any) -> None:
@@ -259,6 +276,12 @@ def test_content_types(serve: Any) -> None:
     ):
         response = server.client.post(CHAT, content=body, headers={"content-type": kind})
         assert response.status_code == status
+    for encoding, status in (("identity", 200), ("gzip", 415)):
+        headers = {"content-type": "application/json", "content-encoding": encoding}
+        response = server.client.post(CHAT, content=body, headers=headers)
+        assert response.status_code == status
+        if status == 415:
+            assert "gzip" in error_of(response)["message"]
 
 
 # --------------------------------------------------------------------------- limits of requests
