@@ -189,11 +189,14 @@ def _salt_number(salt: str) -> int:
     return int.from_bytes(digest[:8], "little", signed=True) or 1
 
 
+_UNFIT = {"stop_strs": "holds no valid Unicode", "seed": "must be in [-2^63, 2^63)"}
+
+
 def _assign(config: _core.GenerationConfig, name: str, value: Any) -> None:
     try:
         setattr(config, name, value)
     except TypeError:  # of the right type in Python, but C++ has no such integer or text
-        wrong = "holds no valid Unicode" if name == "stop_strs" else "is out of range"
+        wrong = _UNFIT.get(name, "is out of range")
         raise invalid_request(name, f'"{name}" {wrong}, got {shown(value)}') from None
 
 

@@ -105,11 +105,10 @@ class RequestResponseFormat(BaseModel):
         ]
         for name in given:
             if name not in allowed:
-                raise ValueError(
-                    f'response_format of type "{self.type}" takes no "{name.rstrip("_")}"'
-                )
+                where = '; it belongs into "json_schema"' if self.type == "json_schema" else ""
+                raise ValueError(f'type "{self.type}" takes no "{name.rstrip("_")}"{where}')
         if needed and not any(name in given for name in needed):
-            raise ValueError(f'response_format of type "{self.type}" needs "{" or ".join(needed)}"')
+            raise ValueError(f'type "{self.type}" needs "{" or ".join(needed)}"')
         return self
 
     def core(self) -> _core.ResponseFormat:

@@ -125,7 +125,7 @@ class MLCEngineBase:
         return threads
 
     def __reduce__(self) -> Any:
-        raise TypeError("an engine cannot be sent to another process; create it there")
+        raise TypeError("an engine cannot be copied or sent to another process; create one there")
 
     # ---------------------------------------------------------------------------------- the model
 

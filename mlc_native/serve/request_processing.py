@@ -350,8 +350,8 @@ def _text_content(message: ChatCompletionMessage) -> str:
         if part.get("type") != "text" or not isinstance(part.get("text"), str):
             raise invalid_request(
                 "messages",
-                f"content parts of type {shown(part.get('type'))} are not supported: "
-                "this engine serves text",
+                'a part of "content" must be {"type": "text", "text": ...}, since this engine '
+                f"serves text; got {shown(part)}",
             )
         texts.append(part["text"])
     return "".join(texts)

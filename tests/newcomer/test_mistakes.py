@@ -53,6 +53,39 @@ def test_a_typing_error(engine: MLCEngine) -> None:
         engine.chat.completions.create(messages=FRANCE, extra_body={"max_token": 5})
 
 
+def test_a_seed_of_64_bits_without_a_sign(engine: MLCEngine) -> None:
+    """The error has the range."""
+    with pytest.raises(mlc_native.InvalidRequest, match=r'"seed" must be in \[-2\^63, 2\^63\)'):
+        engine.completions.create(prompt="a", seed=1 << 63)
+
+
+def test_a_schema_in_the_wrong_place(engine: MLCEngine) -> None:
+    with pytest.raises(mlc_native.InvalidRequest) as caught:
+        engine.chat.completions.create(
+            messages=FRANCE, response_format={"type": "json_schema", "schema": {}}
+        )
+    assert str(caught.value) == (
+        'response_format: type "json_schema" takes no "schema"; it belongs into "json_schema"'
+    )
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": "data:,"}},
+        {"type": "input_text", "text": "Hi!"},
+        {"type": "text", "text": 5},
+        {"text": "Hi!"},
+    ],
+    ids=str,
+)
+def test_parts_that_are_no_text(engine: MLCEngine, part: dict[str, Any]) -> None:
+    """The error says what a text looks like."""
+    chat: list[Any] = [{"role": "user", "content": [part]}]
+    with pytest.raises(mlc_native.InvalidRequest, match=r'must be {"type": "text", "text": ...}'):
+        engine.chat.completions.create(messages=chat)
+
+
 def test_no_messages(engine: MLCEngine) -> None:
     """An empty chat is refused."""
     with pytest.raises(mlc_native.InvalidRequest, match="messages"):
