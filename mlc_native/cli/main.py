@@ -49,7 +49,7 @@ class _Parser(argparse.ArgumentParser):
         return found, unknown
 
     def _hint(self, flag: str) -> str:
-        from mlc_native.serve.keywords import meant_name
+        from mlc_native.support.keywords import meant_name
 
         known = {known.replace("-", "_") for known in re.findall("--([a-z-]+)", self.format_help())}
         wrong = flag.partition("=")[0]

@@ -116,7 +116,7 @@ class GenerationConfig(SamplingOptions):
             try:
                 super().__init__(**fields)
             except ValidationError as error:
-                raise invalid_fields(error) from None
+                raise invalid_fields(error, type(self).model_fields) from None
 
     @staticmethod
     def of(config: GenerationConfig | Mapping[str, Any] | None) -> GenerationConfig:

@@ -147,7 +147,7 @@ class _SamplingRequest(SamplingOptions):
     def check_penalty_range(cls, penalty: float | None) -> float | None:
         """OpenAI's range."""
         if penalty is not None and not -2 <= penalty <= 2:
-            raise ValueError("Penalty value should be in range [-2, 2].")
+            raise ValueError(f"should be in range [-2, 2], got {penalty}")
         return penalty
 
     @field_validator("logit_bias")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Collection
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from mlc_native.errors import InvalidRequest, invalid_request, shown
+from mlc_native.support.keywords import name_hint
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 MAX_PROBLEMS = 3  # in one message
@@ -29,18 +31,19 @@ def validated(kind: type[ModelT], fields: dict[str, Any]) -> ModelT:
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        raise invalid_fields(error) from None
+        raise invalid_fields(error, kind.model_fields) from None
     except RecursionError:
         raise invalid_request("request", "a field of the request is nested too deeply") from None
 
 
-def invalid_fields(error: ValidationError) -> InvalidRequest:
-    """The InvalidRequest for a ValidationError: its field is the first wrong one."""
+def invalid_fields(error: ValidationError, known: Collection[str]) -> InvalidRequest:
+    """The InvalidRequest for a ValidationError of a class with the ``known`` fields: its field is
+    the first wrong one."""
     found = error.errors(include_url=False)
     places: dict[tuple[int | str, ...], list[Any]] = {}
     for each in found:
         places.setdefault(_place(each["loc"]), []).append(each)
-    problems = [_problem(place, group) for place, group in places.items()]
+    problems = [_problem(place, group, known) for place, group in places.items()]
     if len(problems) > MAX_PROBLEMS:
         problems[MAX_PROBLEMS:] = [f"and {len(problems) - MAX_PROBLEMS} more"]
     return invalid_request(_field(found[0]), "; ".join(problems))
@@ -63,7 +66,10 @@ def _field(found: Any) -> str:
     return cause.field if isinstance(cause, FieldError) else "request"
 
 
-def _problem(place: tuple[int | str, ...], group: list[Any]) -> str:
+def _problem(place: tuple[int | str, ...], group: list[Any], known: Collection[str]) -> str:
+    if group[0]["type"] == "extra_forbidden":
+        hint = name_hint(place[0], known) if len(place) == 1 else ""
+        return ": ".join([*_path(place), f"there is no such field{hint}"])
     inner = max(group, key=lambda each: len(each["loc"]))
     inner_place = tuple(part for part in inner["loc"] if not _is_kind(part))
     if len(inner_place) > len(place):  # of the right kind, with something wrong within it

@@ -37,11 +37,11 @@ from mlc_native.protocol.openai_api_protocol import (
 from mlc_native.protocol.validation import validated
 from mlc_native.serve.arguments import GenerateArguments
 from mlc_native.serve.data import Data
-from mlc_native.serve.keywords import check_keywords
 from mlc_native.serve.openai_engine import OpenAICall, OpenAIEngine
 from mlc_native.serve.prompt_logprobs import prompt_logprobs
 from mlc_native.serve.request_processing import Prompt, generation_config, random_request_id
 from mlc_native.serve.responses import ChatResponder, completion_usage
+from mlc_native.support.keywords import check_keywords
 
 Messages = Sequence[ChatCompletionMessage | Mapping[str, Any]]
 Item = Prompt | Messages | Mapping[str, Any]

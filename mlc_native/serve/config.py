@@ -16,7 +16,7 @@ from typing import Any
 from mlc_native import _core
 from mlc_native.errors import invalid_config, shown
 from mlc_native.serve.arguments import EngineFields
-from mlc_native.serve.keywords import check_keywords, name_hint
+from mlc_native.support.keywords import check_keywords, name_hint
 
 # Short names of types, as other engines have them.
 _DTYPES = {

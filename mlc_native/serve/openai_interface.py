@@ -31,8 +31,8 @@ from mlc_native.protocol.parsed_response import (
     parsed_response,
 )
 from mlc_native.serve.arguments import ChatArguments, CompletionArguments
-from mlc_native.serve.keywords import check_keywords, name_hint
 from mlc_native.serve.streams import AsyncChunkStream, ChunkStream
+from mlc_native.support.keywords import check_keywords, name_hint
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 RequestKind = type[ChatCompletionRequest] | type[CompletionRequest]

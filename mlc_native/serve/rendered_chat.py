@@ -14,9 +14,9 @@ from mlc_native.protocol.openai_api_protocol import (
 )
 from mlc_native.protocol.validation import validated
 from mlc_native.serve.config import EngineConfig
-from mlc_native.serve.keywords import check_keywords
 from mlc_native.serve.request_caps import check_fields
 from mlc_native.serve.request_processing import chat_prompt, prompt_token_ids
+from mlc_native.support.keywords import check_keywords
 from mlc_native.tokenizers import Tokenizer
 
 Messages = Sequence[ChatCompletionMessage | Mapping[str, Any]]

@@ -53,6 +53,21 @@ def test_a_typing_error(engine: MLCEngine) -> None:
         engine.chat.completions.create(messages=FRANCE, extra_body={"max_token": 5})
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [("max_new_tokens", "max_tokens"), ("stop", "stop_strs")]
+)
+def test_generation_configs_of_other_libraries(theirs: str, ours: str) -> None:
+    with pytest.raises(mlc_native.InvalidRequest) as caught:
+        mlc_native.GenerationConfig(**{theirs: None})
+    assert str(caught.value) == f"{theirs}: there is no such field; did you mean '{ours}'?"
+
+
+def test_a_penalty_outside_of_its_range(engine: MLCEngine) -> None:
+    with pytest.raises(mlc_native.InvalidRequest) as caught:
+        engine.completions.create(prompt="a", presence_penalty=3)
+    assert str(caught.value) == "presence_penalty: should be in range [-2, 2], got 3.0"
+
+
 def test_a_seed_of_64_bits_without_a_sign(engine: MLCEngine) -> None:
     """The error has the range."""
     with pytest.raises(mlc_native.InvalidRequest, match=r'"seed" must be in \[-2\^63, 2\^63\)'):
