@@ -93,6 +93,8 @@ def _check_count(name: str, count: int, setting: str, config: EngineConfig) -> N
 def _check_stop_strs(name: str, texts: list[Any] | tuple[Any, ...], config: EngineConfig) -> None:
     limit = config.max_stop_str_bytes
     for text in texts:
+        if text == "":
+            raise invalid_request(name, f'"{name}" must not hold an empty text')
         size = len(text.encode("utf-8", "surrogatepass")) if isinstance(text, str) else 0
         if size > limit:
             raise invalid_request(

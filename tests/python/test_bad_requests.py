@@ -122,6 +122,7 @@ USER = {"role": "user", "content": "x"}
             {"messages": [USER], "frequency_penalty": 3},
             "should be in range [-2, 2]",
         ),
+        ("stop", {"messages": [USER], "stop": ""}, '"stop" must not hold an empty text'),
         ("top_logprobs", {"messages": [USER], "top_logprobs": 2}, '"logprobs" must be True'),
         ("n", {"messages": [USER], "n": [], "temperature": "hot"}, "; temperature: Input should"),
         (
@@ -131,7 +132,7 @@ USER = {"role": "user", "content": "x"}
         ),
         ("stop", {"messages": [USER], "stop": [5]}, "stop[0]: Input should be a valid string, got"),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_a_wrong_request_names_the_field(
     engine: Any, field: str, arguments: Any, message: str
