@@ -359,13 +359,14 @@ async def test_a_cancelled_consumer_can_go_on() -> None:
 async def test_discarding_ends_a_waiting_task() -> None:
     """A task that waits when another task or thread gives up gets the end."""
     bridge = StreamBridge()
-    for discard in (bridge.discard, partial(asyncio.to_thread, bridge.discard)):
-        channel = bridge.open_async("r", asyncio.get_running_loop())
+    from_a_thread = partial(asyncio.to_thread, bridge.discard)
+    for request_id, discard in (("r", bridge.discard), ("s", from_a_thread)):
+        channel = bridge.open_async(request_id, asyncio.get_running_loop())
         task = asyncio.create_task(channel.next())
         await asyncio.sleep(0)  # the task waits now
         assert channel.has_waiter
         discarded = discard(channel)
-        assert (await discarded if asyncio.iscoroutine(discarded) else discarded) == ["r"]
+        assert (await discarded if asyncio.iscoroutine(discarded) else discarded) == [request_id]
         assert await asyncio.wait_for(task, 30) is None
         assert not channel.has_waiter
 
