@@ -25,6 +25,8 @@ constexpr char kEnding[] = ".weights";
 constexpr char kCalibratedEnding[] = ".calibrated.weights";
 constexpr size_t kBlock = BlockChecks::kBlock;  // also aligns the data
 constexpr size_t kBlocksPerReport = 64;
+constexpr size_t kMaxSamples = 1024;  // tensors of which a part tells models apart
+constexpr uint64_t kSampleBytes = 256;
 constexpr char kPackedAnew[] = "; the weights are packed anew";
 constexpr char kWithoutCalibration[] =
     "; the weights are used without calibration until they are packed with it again";
@@ -68,6 +70,23 @@ void DescribeFiles(const Checkpoint& checkpoint, std::ostream& out) {
   }
 }
 
+// Of models with the same tensors, such as one and what was trained from it, the files may have the
+// same time, too: images of containers and archives may give one to all files. So a part of each of
+// many tensors counts.
+uint64_t SumOfSamples(const Checkpoint& checkpoint) {
+  const std::vector<Checkpoint::Entry>& entries = checkpoint.entries();
+  const size_t count = std::min(entries.size(), kMaxSamples);
+  uint64_t sum = 0;
+  std::vector<std::byte> part;
+  for (size_t i = 0; i < count; ++i) {
+    const Checkpoint::Entry& entry = entries[i * entries.size() / count];
+    part.resize(std::min(entry.tensor->bytes, kSampleBytes));
+    entry.Open().Read((entry.tensor->bytes - part.size()) / 2, part);
+    sum = Hash64(part, sum);
+  }
+  return sum;
+}
+
 void DescribeQuantization(const Quantization& q, std::ostream& out) {
   out << "stored as " << static_cast<int>(q.format) << " bits " << q.bits << " group "
       << q.group_size << " per_tensor " << q.per_tensor << " symmetric " << q.symmetric
@@ -104,6 +123,7 @@ std::string WeightCacheKey(const Checkpoint& checkpoint,
                            const WeightLayout& layout) {
   std::ostringstream out;
   DescribeFiles(checkpoint, out);
+  out << "samples " << SumOfSamples(checkpoint) << '\n';
   if (quantization) DescribeQuantization(*quantization, out);
   DescribeLayout(layout, out);
   return out.str();
@@ -120,7 +140,7 @@ std::optional<std::string> FindCalibration(const WeightCacheOptions& options,
     std::string text(std::min<uint64_t>(before.size() + kMaxCalibrationLine, file.size()), '\0');
     file.Read(0, std::as_writable_bytes(std::span(text)));
     if (text.starts_with(before)) {
-      const std::string line = text.substr(before.size(), text.find('\0') - before.size());
+      std::string line = text.substr(before.size(), text.find('\0') - before.size());
       if (IsCalibrationLine(line)) return line;
     }
     ReportCache(options.log, file.path() + ": is damaged or another file" + kWithoutCalibration);

@@ -118,6 +118,19 @@ def test_a_changed_checkpoint_is_packed_again(model: Path, cache: Path, tmp_path
     assert len(files(cache)) == 3
 
 
+def test_models_of_the_same_size_and_time_are_told_apart(cache: Path, tmp_path: Path) -> None:
+    """Images of containers may give all files one time."""
+    model, other = (make_checkpoint("tiny-llama", tmp_path / f"{i}", seed=i) for i in range(2))
+    for folder in (model, other):
+        os.utime(folder / "model.safetensors", (1, 1))
+    old = Start(model, cache).logits
+    new = Start(other, cache).logits
+    assert not np.array_equal(old, new)
+    assert np.array_equal(new, Start(other).logits)
+    assert np.array_equal(old, Start(model, cache).logits)
+    assert len(files(cache)) == 2
+
+
 BLOCK = 2 << 20  # bytes with a checksum of their own; the data begins at the second one
 BLOCK_DAMAGES = ("first block", "last byte", "a checksum")
 
