@@ -58,9 +58,15 @@ int64_t GroupSize(const ConfigFields& fields) {
   return std::max<int64_t>(size, 0);
 }
 
+// transformers 5 calls "format" what the quantizers call by an older name, which counts first.
+const char* FormatField(const ConfigFields& fields, const char* older) {
+  return fields.Has("format") && !fields.Has(older) ? "format" : older;
+}
+
 Quantization ReadGptq(const ConfigFields& fields) {
-  const std::string format = Lower(fields.String("checkpoint_format", "gptq"));
-  Require(fields, "checkpoint_format", format, {"gptq", "gptq_v2"});
+  const char* const field = FormatField(fields, "checkpoint_format");
+  const std::string format = Lower(fields.String(field, "gptq"));
+  Require(fields, field, format, {"gptq", "gptq_v2"});
   Require(fields, "pack_dtype", fields.String("pack_dtype", "int32"), {"int32"});
   RefuseObject(fields, "dynamic");
   return {.format = QuantizedFormat::kGptq,
@@ -71,8 +77,9 @@ Quantization ReadGptq(const ConfigFields& fields) {
 }
 
 Quantization ReadAwq(const ConfigFields& fields) {
-  const std::string version = Lower(fields.String("version", "gemm"));
-  Require(fields, "version", version, {"gemm", "gemv"});
+  const char* const field = FormatField(fields, "version");
+  const std::string version = Lower(fields.String(field, "gemm"));
+  Require(fields, field, version, {"gemm", "gemv"});
   if (!fields.Bool("zero_point", true)) {
     fields.Fail("zero_point", std::string("= false is not supported") + kSupported);
   }

@@ -123,6 +123,22 @@ def test_older_name_of_the_configuration(tmp_path: Path) -> None:
     assert np.array_equal(logits(quantized), logits(floats))
 
 
+@pytest.mark.parametrize(
+    ("form", "older"), [("gptq-4-v2-whole-row", "checkpoint_format"), ("awq-gemv", "version")]
+)
+def test_newer_name_of_the_layout(tmp_path: Path, form: str, older: str) -> None:
+    """transformers 5 also reads it from "format", which counts where the older name is absent."""
+    quantized, floats = make_quantized(tmp_path, "tiny-llama", form)
+    fields = json.loads((quantized / "config.json").read_text())
+    config = fields["quantization_config"]
+    config["format"] = config.pop(older)
+    (quantized / "config.json").write_text(json.dumps(fields))
+    assert np.array_equal(logits(quantized), logits(floats))
+    config |= {older: config["format"], "format": "gptq" if older != "version" else "gemm"}
+    (quantized / "config.json").write_text(json.dumps(fields))
+    assert np.array_equal(logits(quantized), logits(floats))
+
+
 def test_quantized_head(tmp_path: Path) -> None:
     quantized, floats = make_quantized(tmp_path, "tiny-llama", "gptq-4")
     form = FORMATS["gptq-4"]
@@ -382,6 +398,7 @@ AWQ = FORMATS["awq"].config
         (gptq_config(4, -2), "group_size"),
         (gptq_config(4, 2**60), "group_size"),
         (gptq_config(4, 128, checkpoint_format="marlin"), "checkpoint_format"),
+        (gptq_config(4, 128) | {"checkpoint_format": None, "format": "marlin"}, "format"),
         (gptq_config(4, 128, pack_dtype="int16"), "pack_dtype"),
         (gptq_config(4, 128, dynamic={"-:.*gate": {}}), "dynamic"),
         (AWQ | {"bits": 8}, "bits"),
