@@ -55,6 +55,8 @@ void RefuseUnsupported(const ConfigFields& fields) {
   if (fields.Bool("use_bidirectional_attention", false)) {
     fields.Fail("use_bidirectional_attention", "is not supported");
   }
+  // Of models that make embeddings; transformers attends in both directions then, too.
+  if (!fields.Bool("is_causal", true)) fields.Fail("is_causal", "= false is not supported");
   if (fields.Has("clip_qkv")) fields.Fail("clip_qkv", "is not supported");
 }
 

@@ -129,6 +129,7 @@ class ConfigWriter {
     for (const char* field : {"use_qk_norm", "qk_layernorm"}) {
       json_.Add(field, Has("blk.0.attn_q_norm.weight"));
     }
+    Add("is_causal", file_.Bool(Key("attention.causal")));
     json_.Add("attention_out_bias", Has("blk.0.attn_output.bias"));
     json_.Add("mlp_bias", Has("blk.0.ffn_up.bias")).Add("lm_head_bias", Has("output.bias"));
     json_.Add("use_parallel_residual", !Has("blk.0.ffn_norm.weight"));
@@ -187,13 +188,17 @@ class ConfigWriter {
     const GgufTensor* one = file_.FindTensor("rope_freqs.weight");
     const GgufTensor* longer = file_.FindTensor("rope_factors_long.weight");
     const GgufTensor* shorter = file_.FindTensor("rope_factors_short.weight");
-    const std::string type = file_.String(Key("rope.scaling.type")).value_or("none");
+    std::optional<double> factor = file_.Number(Key("rope.scaling.factor"));
+    if (!factor) factor = file_.Number(Key("rope.scale_linear"));  // of old files
+    // As for llama.cpp, a factor without a type is linear, and a factor of 0 is none.
+    const std::string type = file_.String(Key("rope.scaling.type"))
+                                 .value_or(factor.value_or(0) == 0 ? "none" : "linear");
     const bool by_factors = one != nullptr || (longer != nullptr && shorter != nullptr);
     std::optional<double> attention = file_.Number(Key("rope.scaling.attn_factor"));
     if (!attention) attention = file_.Number(Key("rope.scaling.yarn_attn_factor"));
     json_.Name("rope_scaling").BeginObject();
     json_.Add("rope_type", by_factors ? "longrope" : type == "none" ? "default" : type);
-    Add("factor", file_.Number(Key("rope.scaling.factor")));
+    Add("factor", factor);
     if (one != nullptr) {  // those of Llama 3.1, which hold for every length
       PutNumbers("short_factor", file_.ReadFloats(*one));
       PutNumbers("long_factor", file_.ReadFloats(*one));

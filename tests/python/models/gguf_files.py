@@ -105,12 +105,14 @@ def write_gguf(
     pre: str = "",
     seed: int = 0,
     fused: bool = False,
+    metadata: dict[str, float | bool] | None = None,
     **options: Any,
 ) -> Path:
     """Writes ``folder`` as a GGUF file, and the values that its tensors then have as ``floats``.
 
     ``pre`` names the tokenizer's splitting; "": no tokenizer. ``fused``: q, k and v are one tensor,
-    and so are the gates and ups of experts. ``options`` are those of the writer.
+    and so are the gates and ups of experts. ``metadata`` is what it has besides. ``options`` are
+    those of the writer.
     """
     config = json.loads((folder / "config.json").read_text())
     config |= {**config.get("text_config", {}), "architectures": config["architectures"]}
@@ -119,6 +121,11 @@ def write_gguf(
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch], **options)
     writer.add_name("a model of the tests")
     add_numbers(writer, config, arch)
+    for key, value in (metadata or {}).items():
+        if isinstance(value, bool):
+            writer.add_bool(key, value)
+        else:
+            writer.add_float32(key, value)
     if pre:
         add_tokenizer(writer, folder, pre)
     stored = {n: as_floats(t) for n, t in load_file(folder / WEIGHTS).items() if "visual" not in n}

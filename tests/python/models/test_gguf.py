@@ -139,6 +139,17 @@ def check_logits(tmp_path: Path, like: str, overrides: dict[str, Any], **options
     assert np.array_equal(ours, theirs) if exact else relative_error(ours, theirs) < 1e-5
 
 
+@pytest.mark.parametrize("key", ["rope.scale_linear", "rope.scaling.factor"])
+def test_a_factor_of_rope_without_a_type_is_linear(tmp_path: Path, key: str) -> None:
+    """As for llama.cpp. The first is the name in old files."""
+    scaling = {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4}
+    overrides = {"rope_scaling": None, "rope_parameters": scaling}
+    source = make_checkpoint("tiny-qwen2", tmp_path / "source", overrides=overrides)
+    metadata: dict[str, float | bool] = {f"qwen2.{key}": 4.0}
+    file = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32, metadata=metadata)
+    assert np.array_equal(logits(file), logits(source))
+
+
 @pytest.mark.parametrize("kind", [*EXACT, *SUPER_BLOCKS], ids=lambda kind: kind.name)
 def test_every_matrix_is_the_reference_bit_for_bit(tmp_path: Path, kind: Type) -> None:
     shape = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1}
@@ -240,6 +251,13 @@ def test_experts_that_a_family_does_not_have_are_named(tmp_path: Path) -> None:
     place = content.index(key) + len(key) + 4
     path.write_bytes(content[:place] + (1).to_bytes(4, "little") + content[place + 4 :])
     damaged(path, key.decode(), "= 1 is not supported for this family (only 2)")
+
+
+def test_attention_in_both_directions_is_named(tmp_path: Path) -> None:
+    source = make_checkpoint("tiny-qwen2", tmp_path / "source")
+    metadata: dict[str, float | bool] = {"qwen2.attention.causal": False}
+    path = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32, metadata=metadata)
+    damaged(path, "is_causal", "= false is not supported")
 
 
 def test_what_is_not_supported_is_named(tmp_path: Path) -> None:

@@ -444,6 +444,7 @@ def test_no_architecture(llama: Path, architectures: object) -> None:
         ({"rms_norm_eps": "x"}, '"rms_norm_eps"'),
         ({"hidden_act": "relu"}, '"hidden_act" must be one of silu'),
         ({"attention_bias": 1}, '"attention_bias"'),
+        ({"is_causal": False}, '"is_causal" = false is not supported'),
         ({"tie_word_embeddings": "yes"}, '"tie_word_embeddings"'),
         ({"dtype": "float8"}, '"dtype" must be one of float32'),
         ({"quantization_config": {"bits": 4}}, '"quant_method"'),
