@@ -260,7 +260,10 @@ constexpr ArchSpec Cohere(std::string_view architecture) {
       .parallel_blocks = kAlways,
       .multipliers = {.logits = "logit_scale"},
       .interleaved_rope = true,
-      .defaults = {.max_position_embeddings = 8192, .norm_eps = 1e-5, .tie_word_embeddings = true},
+      .defaults = {.max_position_embeddings = 8192,
+                   .norm_eps = 1e-5,
+                   .rope_theta = 5e5,
+                   .tie_word_embeddings = true},
   };
 }
 
@@ -271,6 +274,7 @@ constexpr ArchSpec Cohere2() {
   spec.has_qk_norm = kAlways;
   spec.window_rule = WindowRule::kEveryButNth;
   spec.rope_rule = RopeRule::kInWindows;
+  spec.defaults.rope_theta = 1e4;
   spec.defaults.sliding_window = 4096;
   spec.defaults.sliding_window_pattern = 4;
   return spec;
