@@ -98,6 +98,11 @@ void RequireAll(const std::string& folder, const Shards& shards) {
                                   " names are missing: " + FirstOf(missing));
 }
 
+bool HasAny(const std::string& folder, const Shards& shards) {
+  return std::ranges::any_of(shards,
+                             [&](const auto& shard) { return Exists(folder + "/" + shard.first); });
+}
+
 // "model-00001-of-00004.safetensors"
 bool LooksLikeShard(const std::string& name) {
   static constexpr std::string_view kEnding = ".safetensors";
@@ -109,7 +114,8 @@ std::vector<std::string> FindExtraShards(const std::string& folder, const Shards
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (LooksLikeShard(name) && !shards.contains(name)) extra.push_back(name);
+    const bool has_weights = LooksLikeShard(name) || name == kSingleFile;
+    if (has_weights && !shards.contains(name)) extra.push_back(name);
   }
   std::ranges::sort(extra);
   return extra;
@@ -164,6 +170,9 @@ void Checkpoint::AddFile(const std::string& path) { files_.push_back(ReadSafeten
 
 void Checkpoint::ReadIndex(const std::string& folder, const std::string& index_path) {
   Shards shards = ParseIndex(index_path);
+  // transformers leaves the index there when it saves a model as one file in place of its shards.
+  const std::string single = folder + "/" + kSingleFile;
+  if (!HasAny(folder, shards) && Exists(single)) return AddFile(single);
   RequireAll(folder, shards);
   extra_shards_ = FindExtraShards(folder, shards);
   for (auto& [file_name, names] : shards) {

@@ -33,7 +33,7 @@ class MLC_NATIVE_PRIVATE_API Checkpoint {
   const std::vector<TensorFile>& files() const { return files_; }
   // The tensors in the order of the files. They live as long as the checkpoint.
   const std::vector<Entry>& entries() const { return entries_; }
-  // The names of safetensors files in the folder that look like shards and that the index does not
+  // The names of safetensors files in the folder that look like weights and that the index does not
   // name.
   const std::vector<std::string>& extra_shards() const { return extra_shards_; }
   // Returns null if there is no such tensor.

@@ -334,6 +334,8 @@ def _index_cases() -> Iterator[tuple[str, str, Damage]]:
     def index(weight_map: Any, also: Damage = lambda path: None) -> Damage:
         def damage(path: Path) -> None:
             _write(path, json.dumps({"weight_map": weight_map}))
+            if _WEIGHTS not in weight_map.values():  # which would be read in place of the shards
+                (path.parent / _WEIGHTS).unlink()
             also(path.parent / "shard")
 
         return damage

@@ -11,9 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from paged_driver import PagedModel, PagedSequence, random_tokens
+from paged_driver import (
+    PagedModel,
+    PagedSequence,
+    random_tokens,
+    reference_model,
+    relative_error,
+    transformers_logits,
+)
 from safetensors.torch import load_file, save_file
 
+from mlc_native import inspect_model
 from mlc_native._core import testing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
@@ -45,6 +53,22 @@ def test_shards_are_the_single_file(tmp_path: Path, like: str) -> None:
     sharded = make_checkpoint(like, tmp_path / "sharded", seed=5, shards=4)
     assert len(list(sharded.glob("*.safetensors"))) == 4
     assert np.array_equal(logits(sharded), logits(single))
+
+
+def test_index_of_shards_that_one_file_has_replaced(tmp_path: Path) -> None:
+    """As `save_pretrained` leaves it; a file beside the shards is named, because it is not read."""
+    path = make_checkpoint("tiny-qwen3", tmp_path / "model", shards=3)
+    expected = logits(path)
+    model = reference_model(path, "auto")
+    save_file(load_file(path / "model-00001-of-00003.safetensors"), path / WEIGHTS)
+    (unused,) = inspect_model(path)["unused"]
+    assert unused == "all of model.safetensors, which the index does not name"
+    (path / WEIGHTS).unlink()
+    model.save_pretrained(path)
+    assert sorted(file.name for file in path.glob("*.safetensors*")) == [
+        WEIGHTS, f"{WEIGHTS}.index.json",
+    ]  # fmt: skip
+    assert np.array_equal(logits(path), expected)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -109,6 +133,13 @@ def test_config_as_older_transformers_wrote_it(tmp_path: Path, like: str) -> Non
     expected = logits(path)
     edit_config(path, OLD_SPELLINGS[like] | {"dtype": ..., "torch_dtype": "float32"})
     assert np.array_equal(logits(path), expected)
+
+
+@pytest.mark.parametrize("like", ["tiny-cohere", "tiny-cohere2", "tiny-mixtral", "tiny-ernie4_5"])
+def test_base_of_rope_that_the_config_leaves_out(tmp_path: Path, like: str) -> None:
+    path = make_checkpoint(like, tmp_path / like)
+    edit_config(path, {"rope_parameters": ...})
+    assert relative_error(logits(path), transformers_logits(path, PROMPT)) < 1e-4
 
 
 def test_names_without_the_outer_module(tmp_path: Path) -> None:
