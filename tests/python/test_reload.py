@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from mlc_native.protocol.generation_config import GenerationConfig
 MakeModel = Callable[..., str]
 pytestmark = pytest.mark.both_step_kinds
 DEMO = str(Path(mlc_native.__file__).parent / "demo_model")
+WAIT_S = 30
 LONG: dict[str, Any] = {"max_tokens": -1, "extra_body": {"ignore_eos": True}}
 
 
@@ -193,6 +195,13 @@ def footprint() -> tuple[int, int]:
     return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
 
 
+def assert_footprint_at_most(threads: int, files: int) -> None:
+    """A thread that was joined may be among those of the process for a moment longer."""
+    deadline = time.monotonic() + WAIT_S
+    while not all(now <= most for now, most in zip(footprint(), (threads, files), strict=True)):
+        assert time.monotonic() < deadline, (footprint(), (threads, files))
+
+
 def reload_fifty_times(engine: MLCEngine, models: list[tuple[str, EngineConfig]]) -> int:
     """Bytes by which the process grew over 50 reloads, each with requests in flight."""
 
@@ -209,7 +218,7 @@ def reload_fifty_times(engine: MLCEngine, models: list[tuple[str, EngineConfig]]
     before, resident = footprint(), resident_bytes()
     for i in range(50):
         once(i)
-    assert footprint() == before
+    assert_footprint_at_most(*before)
     return resident_bytes() - resident
 
 
