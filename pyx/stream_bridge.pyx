@@ -12,6 +12,9 @@ gives up; it never keeps an engine alive. Another thread or task may give up for
 waits, which then gets the end. The id of a request is in use until its final output has come, also
 if the consumer gave up: otherwise its last outputs would reach the next request of that id.
 
+A call that lacks memory raises MemoryError and is repeated by the engine with the same batch; it
+goes on where it stopped, so that no output is lost and none arrives twice.
+
 A bridge guards its table of channels, and a channel what it holds, by critical sections, in this
 order. They are nothing in a Python with a GIL, which does the same: what a section does happens at
 once unless code of Python runs within it. No section is held while a thread waits.
@@ -244,20 +247,18 @@ cdef class AsyncChannel(Channel):
     def __cinit__(self, str request_id, loop):
         self.loop = loop
 
-    cdef _push(self, list items):
+    cdef _wake_waiter(self):
         # On the loop's thread.
-        with cython.critical_section(self):
-            self._add(items)
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     cdef _wake(self):
         if _get_running_loop() is self.loop:
-            self._push([])
+            self._wake_waiter()
             return
         try:
-            self.loop.call_soon_threadsafe(_deliver, {self: []})
+            self.loop.call_soon_threadsafe(_deliver, [(self, [])])
         except RuntimeError:
             pass  # a loop that is closed has no task that waits
 
@@ -293,12 +294,40 @@ cdef class AsyncChannel(Channel):
             return self._take()
 
 
-def _deliver(dict batch):
-    """Delivers an event loop's part of a batch, on the thread of that loop."""
+def _deliver(list batch):
+    """Delivers an event loop's part of a batch, the last item first, on the thread of that loop.
+
+    What it has no memory for is tried again when the loop has done other work.
+    """
     cdef AsyncChannel channel
-    for key, items in batch.items():
-        channel = key
-        channel._push(items)
+    while batch:
+        channel, items = batch[len(batch) - 1]
+        try:
+            with cython.critical_section(channel):
+                channel._add(items)
+        except MemoryError:
+            channel.loop.call_soon(_deliver, batch)
+            return
+        batch.pop()
+        channel._wake_waiter()
+
+
+cdef list _parts(dict batch):
+    """(SyncChannel, items) and (loop, [(channel, items)]), in lists whose ends come first."""
+    cdef dict by_loop = {}
+    cdef list parts = []
+    cdef list of_loop
+    for channel, items in reversed(batch.items()):
+        if isinstance(channel, SyncChannel):
+            parts.append((channel, items))
+            continue
+        loop = (<AsyncChannel>channel).loop
+        of_loop = by_loop.get(loop)
+        if of_loop is None:
+            by_loop[loop] = of_loop = []
+            parts.append((loop, of_loop))
+        of_loop.append((channel, items))
+    return parts
 
 
 cdef class StreamBridge:
@@ -310,6 +339,9 @@ cdef class StreamBridge:
 
     cdef dict _channels
     cdef set _given_up  # ids of requests without a channel whose final outputs are to come
+    # Of the engine's thread: the batch that lacked memory, and its parts that are to be handed over.
+    cdef object _begun
+    cdef list _unsent
     cdef object _abort
     cdef bint _closed
 
@@ -376,15 +408,23 @@ cdef class StreamBridge:
 
     def __call__(self, outputs):
         """The engine's callback. ``outputs`` is a batch of RequestStreamOutput."""
+        if self._begun is not outputs:
+            self._unsent = self._sort(outputs)
+            self._begun = outputs
+        self._hand_over(self._unsent)
+        self._begun = None
+
+    cdef list _sort(self, outputs):
+        """The parts of a batch. From then on the ids of the requests that it ends are free."""
         cdef dict batch = {}
-        cdef list items
+        cdef list ended = []
+        cdef list items, parts
         for output in outputs:
             request_id, is_final = output.request_id, output.is_final
+            if is_final:
+                ended.append(request_id)
             with cython.critical_section(self):
                 channel = self._channels.get(request_id)
-                if is_final:
-                    self._channels.pop(request_id, None)
-                    self._given_up.discard(request_id)
             if channel is None:
                 continue  # the consumer gave up
             items = batch.get(channel)
@@ -392,7 +432,12 @@ cdef class StreamBridge:
                 batch[channel] = [output]
             else:
                 items.append(output)
-        self._hand_over(batch)
+        parts = _parts(batch)
+        with cython.critical_section(self):
+            for request_id in ended:
+                self._channels.pop(request_id, None)
+                self._given_up.discard(request_id)
+        return parts
 
     def close(self, str reason):
         """Ends every open channel with EngineTerminatedError. No output may follow."""
@@ -401,30 +446,25 @@ cdef class StreamBridge:
             self._abort = None
             channels = list(self._channels.values())
             self._channels.clear()
-        self._hand_over({channel: [EngineTerminatedError(reason)] for channel in channels})
+        self._hand_over(_parts({channel: [EngineTerminatedError(reason)] for channel in channels}))
 
-    cdef _hand_over(self, dict batch):
-        cdef dict by_loop = {}
-        cdef dict of_loop
-        for channel, items in batch.items():
-            if isinstance(channel, SyncChannel):
-                (<SyncChannel>channel)._push(items)
+    cdef _hand_over(self, list parts):
+        # What a part has no memory for stays, with the parts behind it.
+        while parts:
+            target, part = parts[len(parts) - 1]
+            if isinstance(target, SyncChannel):
+                (<SyncChannel>target)._push(part)
             else:
-                of_loop = by_loop.get((<AsyncChannel>channel).loop)
-                if of_loop is None:
-                    by_loop[(<AsyncChannel>channel).loop] = {channel: items}
-                else:
-                    of_loop[channel] = items
-        for loop, of_loop in by_loop.items():
-            try:
-                loop.call_soon_threadsafe(_deliver, of_loop)
-            except RuntimeError:  # the loop is closed, so these will never be read
-                self._orphan(of_loop)
+                try:
+                    target.call_soon_threadsafe(_deliver, part)
+                except RuntimeError:  # the loop is closed, so these will never be read
+                    self._orphan(part)
+            parts.pop()
 
-    cdef _orphan(self, dict channels):
+    cdef _orphan(self, list channels):
         with cython.critical_section(self):
             abort = self._abort
-        for channel in channels:
+        for channel, _ in channels:
             for request_id in self.discard(channel):
                 if abort is not None:
                     abort(request_id)

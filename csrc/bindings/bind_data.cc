@@ -6,6 +6,7 @@
 
 #include <limits>
 #include <memory>
+#include <new>
 #include <stop_token>
 
 #include "bindings/bindings.h"
@@ -14,6 +15,7 @@
 #include "observe/metrics.h"
 #include "request/request.h"
 #include "support/error.h"
+#include "support/memory_reserve.h"
 #include "tokenizer/logprob_json.h"
 
 namespace nb = nanobind;
@@ -79,6 +81,13 @@ std::optional<std::string> FinishReasonName(const SequenceDelta& delta) {
   return ToString(*delta.finish_reason);
 }
 
+// A list of `size` places without objects. Throws python_error.
+nb::object NewList(size_t size) {
+  PyObject* const list = PyList_New(static_cast<Py_ssize_t>(size));
+  if (list == nullptr) throw nb::python_error();
+  return nb::steal(list);
+}
+
 }  // namespace
 
 void CallWithOutputs(nb::handle callable, std::vector<RequestStreamOutput> outputs) {
@@ -88,17 +97,35 @@ void CallWithOutputs(nb::handle callable, std::vector<RequestStreamOutput> outpu
 }
 
 RequestStreamCallback WrapStreamCallback(nb::object callable) {
-  std::shared_ptr<nb::object> shared(new nb::object(std::move(callable)), DeleteWithGil());
-  return [shared](std::vector<RequestStreamOutput> outputs) {
+  struct State {
+    std::unique_ptr<nb::object, DeleteWithGil> callable;
+    MemoryReserve reserve;
+  };
+  const auto state = std::make_shared<State>();
+  state->callable.reset(new nb::object(std::move(callable)));
+  return [state](std::vector<RequestStreamOutput> outputs) {
     if (!nb::is_alive()) return;
     outputs = MergeOutputs(std::move(outputs));
-    const AcquiredGil gil;
-    try {
-      CallWithOutputs(*shared, std::move(outputs));
-    } catch (nb::python_error& error) {
-      error.restore();
-      PyErr_WriteUnraisable(shared->ptr());
-    }
+    state->reserve.Refill();
+    std::unique_ptr<nb::object, DeleteWithGil> list;
+    size_t num_made = 0;
+    state->reserve.Run([&] {
+      if (!nb::is_alive()) return;
+      const AcquiredGil gil;
+      try {
+        if (list == nullptr) list.reset(new nb::object(NewList(outputs.size())));
+        for (; num_made < outputs.size(); ++num_made) {
+          nb::object output = nb::cast(std::move(outputs[num_made]));
+          PyList_SetItem(list->ptr(), static_cast<Py_ssize_t>(num_made), output.release().ptr());
+        }
+        (*state->callable)(*list);
+      } catch (nb::python_error& error) {
+        if (error.matches(PyExc_MemoryError)) throw std::bad_alloc();
+        error.restore();
+        PyErr_WriteUnraisable(state->callable->ptr());
+      }
+      list.reset();  // while the GIL is held
+    });
   };
 }
 

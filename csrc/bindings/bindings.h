@@ -37,8 +37,9 @@ void BindTesting(nanobind::module_& m);
 void CallWithOutputs(nanobind::handle callable, std::vector<RequestStreamOutput> outputs);
 
 // A Python callable as the callback of a C++ thread. It may be called and destroyed without the
-// GIL, takes the GIL once per call, and does nothing once the interpreter shuts down. Exceptions of
-// Python go to sys.unraisablehook.
+// GIL, takes the GIL once per call, and does nothing once the interpreter shuts down. After a
+// MemoryError it is called again with the same list until it has the memory, so that no request
+// loses its end (MemoryReserve). Other exceptions of Python go to sys.unraisablehook.
 RequestStreamCallback WrapStreamCallback(nanobind::object callable);
 // A Log that calls callable(level, message) with every message that is no info. What it raises is
 // reported as unraisable. None: messages go to stderr.

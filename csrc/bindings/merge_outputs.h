@@ -9,7 +9,8 @@
 namespace mlc_native::bindings {
 
 // Joins the deltas of each request into one output, at the place of the first one. Final outputs
-// and outputs with an error stay separate. The order within each request is kept.
-std::vector<RequestStreamOutput> MergeOutputs(std::vector<RequestStreamOutput> outputs);
+// and outputs with an error stay separate. The order within each request is kept. What there is no
+// memory to join stays separate.
+std::vector<RequestStreamOutput> MergeOutputs(std::vector<RequestStreamOutput> outputs) noexcept;
 
 }  // namespace mlc_native::bindings

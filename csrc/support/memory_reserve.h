@@ -1,6 +1,6 @@
 // MemoryReserve: memory that is given back when there is no other, so that what has begun can be
 // ended: a request that has failed still gets its last output. An engine has one for its loops, the
-// C API one for outputs on their way to the host.
+// C API and the Python module have one for outputs on their way to the host.
 //
 // The pages come from the system and go back to it, so whatever allocates next can have them, on
 // any thread. They are written once, so that a limit of resident memory counts them, too. Any
@@ -10,9 +10,11 @@
 #include <atomic>
 #include <new>
 
+#include "mlc_native/detail/export.h"
+
 namespace mlc_native {
 
-class MemoryReserve {
+class MLC_NATIVE_PRIVATE_API MemoryReserve {
  public:
   // Throws std::bad_alloc.
   MemoryReserve();

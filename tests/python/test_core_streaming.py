@@ -156,3 +156,27 @@ def test_unpack_deltas_says_what_group_says(loops: Loops) -> None:
             for delta in output.group
         ]
     assert {d.finish_reason for output in seen for d in output.group} >= {"length"}
+
+
+def test_a_callback_without_memory_is_called_again(
+    loops: Loops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same list, so that no output is lost: not even the last one of a request."""
+    reported: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", reported.append)
+    collector = Collector()
+    refused: list[list[Any]] = []
+
+    def lack_memory_twice(outputs: list[Any]) -> None:
+        if len(refused) < 2:
+            refused.append(outputs)
+            raise MemoryError
+        assert len(refused) != 2 or outputs is refused[0] is refused[1]
+        refused.append(outputs)
+        collector(outputs)
+
+    loops.on_outputs = lack_memory_twice
+    loops.add("a", max_tokens=1)
+    assert collector.done.wait(60)
+    assert len(collector.answers["a"][0][1]) == 1
+    assert reported == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -412,6 +412,82 @@ def test_a_closed_loop_loses_only_its_own() -> None:
     assert texts(channel.next()) == ["ab"]
     assert aborted == ["dead"]  # once: it will never be read, so the engine need not generate it
     assert len(bridge) == 0
+
+
+class LackingOnce:
+    """Raises MemoryError the first time that one of its actions is due."""
+
+    def __init__(self, action: Callable[..., Any]) -> None:
+        self.lacks = True
+        self._action = action
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self.lacks:
+            self.lacks = False
+            raise MemoryError
+        return self._action(*arguments)
+
+
+@dataclass
+class FinalThatNeedsMemory(Output):
+    """The end of a request. What the bridge asks it for does not fit into memory at first."""
+
+    lacks: bool = True
+
+    @property
+    def is_final(self) -> bool:
+        if self.lacks:
+            self.lacks = False
+            raise MemoryError
+        return True
+
+
+def test_a_batch_that_was_not_sorted_for_lack_of_memory_is_called_again() -> None:
+    bridge = StreamBridge()
+    channels = {name: bridge.open_sync(name) for name in "ab"}
+    batch = [text("a", "x"), final("a"), FinalThatNeedsMemory("b", [], "{}")]
+    with pytest.raises(MemoryError):
+        bridge(batch)
+    bridge(batch)
+    assert texts(channels["a"].next()) == ["x"]
+    for channel in channels.values():
+        assert channel.next()[0].request_final_usage_json_str is not None
+        assert channel.finished
+    assert len(bridge) == 0
+    bridge.open_sync("a")  # its id is free
+
+
+def test_a_batch_goes_on_where_it_lacked_memory() -> None:
+    """What has been handed over is not handed over again."""
+    bridge = StreamBridge()
+    loops = [CountingLoop(), CountingLoop()]
+    first = bridge.open_sync("first")
+    for i in range(2):
+        bridge.open_async(str(i), loops[i])
+    last = bridge.open_sync("last")
+    loops[1].call_soon_threadsafe = LackingOnce(loops[1].call_soon_threadsafe)  # type: ignore[method-assign]
+    names = ("first", "0", "1", "last")
+    batch = [output for name in names for output in (text(name, "x"), final(name))]
+    with pytest.raises(MemoryError):
+        bridge(batch)
+    bridge(batch)
+    assert [len(loop.wakeups) for loop in loops] == [1, 1]
+    for channel in (first, last):
+        assert texts(channel.next()) == ["x"]
+        assert channel.next()[0].request_final_usage_json_str is not None
+    assert len(bridge) == 0
+
+
+def test_a_batch_that_fails_does_not_hold_up_the_next() -> None:
+    bridge = StreamBridge()
+    loop = CountingLoop()
+    loop.call_soon_threadsafe = LackingOnce(print)  # type: ignore[method-assign]
+    bridge.open_async("lost", loop)
+    channel = bridge.open_sync("r")
+    with pytest.raises(MemoryError):
+        bridge([text("lost", "x")])
+    bridge([text("r", "a"), final("r")])
+    assert texts(channel.next()) == ["a"]
 
 
 def test_many_event_loops() -> None:
