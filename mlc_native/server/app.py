@@ -112,6 +112,7 @@ def _routes(state: ServerState) -> list[BaseRoute]:
             Route(f"{prefix}/messages", messages, methods=["POST"]),
             Route(f"{prefix}/messages/count_tokens", count_tokens, methods=["POST"]),
             Route(f"{prefix}/models", status.models),
+            Route(f"{prefix}/models/", status.models, include_in_schema=False),
             Route(f"{prefix}/models/{{name:path}}", status.model),
             Route(f"{prefix}/tokenize", Tokenize(state), methods=["POST"]),
             Route(f"{prefix}/detokenize", Detokenize(state), methods=["POST"]),

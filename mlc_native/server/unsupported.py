@@ -11,13 +11,13 @@ from starlette.routing import BaseRoute, Route
 from mlc_native.server.errors import HttpError
 
 _NO_EMBEDDINGS = "this server generates text; embeddings and scores of pairs are not supported"
+_NO_MODERATION = "this server generates text; it does not classify texts for moderation"
 _TEXT_ONLY = "this server reads and writes text only"
 _NOT_STORED = "responses are not stored: send the earlier items in input"
 _NO_LORA = "LoRA adapters are not supported"
 _PATHS = {
-    **dict.fromkeys(
-        ("embeddings", "rerank", "score", "pooling", "classify", "moderations"), _NO_EMBEDDINGS
-    ),
+    **dict.fromkeys(("embeddings", "rerank", "score", "pooling", "classify"), _NO_EMBEDDINGS),
+    "moderations": _NO_MODERATION,
     **dict.fromkeys(
         ("audio/speech", "audio/transcriptions", "audio/translations", "images/generations"),
         _TEXT_ONLY,

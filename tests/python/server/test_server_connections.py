@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -44,6 +45,17 @@ def test_headers_without_an_end_are_bounded(serve: Any) -> None:
         else:
             pytest.fail("the server has taken 40 MB of a header")
         del answer
+
+
+def test_a_web_socket_is_answered_in_http(serve: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """And nobody is told to install a library for it."""
+    server = serve(answer=ANSWER)
+    with caplog.at_level(logging.DEBUG), server.connect() as connection:
+        connection.sendall(
+            b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        )
+        assert connection.recv(12) == b"HTTP/1.1 200"
+    assert [each for each in caplog.messages if "install" in each or "upgrade" in each] == []
 
 
 def test_headers_that_do_not_come(serve: Any) -> None:

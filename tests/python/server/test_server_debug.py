@@ -73,6 +73,12 @@ def test_what_there_is_not(demo_server: LiveServer, prefix: str, path: str) -> N
     assert error["type"] == "invalid_request_error"
 
 
+def test_moderations_are_refused_as_such(demo_server: LiveServer) -> None:
+    error = error_of(demo_server.post("/v1/moderations", {"input": "x"}))
+    assert "moderation" in error["message"]
+    assert "embeddings" not in error["message"]
+
+
 def test_responses_are_not_stored(demo_server: LiveServer) -> None:
     for method, path in (("GET", "x"), ("DELETE", "x"), ("POST", "x/cancel")):
         response = demo_server.client.request(method, f"/v1/responses/{path}")

@@ -78,6 +78,7 @@ def test_models(serve: Any) -> None:
         assert model["id"] == "fake"
         assert model["object"] == "model"
         assert model["max_model_len"] == server.engine.max_input_sequence_length
+        assert server.client.get(f"{prefix}/models/").json() == listed
         assert server.client.get(f"{prefix}/models/fake").json() == model
     missing = server.client.get("/v1/models/org/other")
     assert missing.status_code == 404
