@@ -11,7 +11,8 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 from mlc_native import _core
 from mlc_native.errors import invalid_config, shown
@@ -32,6 +33,13 @@ class EngineConfig(EngineFields):
     Ranges are checked by the engine before anything is loaded; what is wrong is named in an
     InvalidConfig.
     """
+
+    if not TYPE_CHECKING:  # checkers derive the constructor from the fields
+
+        @wraps(EngineFields.__init__)
+        def __init__(self, *args: Any, **settings: Any) -> None:
+            check_keywords(type(self).__name__, settings, {field.name for field in fields(self)})
+            super().__init__(*args, **settings)
 
     @staticmethod
     def of(

@@ -91,3 +91,12 @@ def test_help_names_every_argument_with_range_and_default(create: Any, kind: Any
 def test_an_unknown_setting_is_a_type_error(engine: Any) -> None:
     with pytest.raises(TypeError, match="'num_thread'; did you mean 'num_threads'"):
         engine("demo", num_thread=2)
+
+
+def test_an_unknown_field_of_a_config_says_what_it_may_mean() -> None:
+    message = r"EngineConfig\(\) got .* 'max_model_len'; did you mean 'max_single_sequence_length'"
+    with pytest.raises(TypeError, match=message):
+        EngineConfig(max_model_len=10)
+    assert list(inspect.signature(EngineConfig).parameters) == [
+        f.name for f in fields(EngineConfig)
+    ]
