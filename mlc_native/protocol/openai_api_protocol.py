@@ -331,6 +331,16 @@ class ChatCompletionRequest(_SamplingRequest, MLCChatChecks):
                 raise ValueError("Non-assistant message having `tool_calls` is invalid.")
         return messages
 
+    @field_validator("logprobs", mode="before")
+    @classmethod
+    def check_logprobs_is_no_count(cls, logprobs: Any) -> Any:
+        """Completions have a number here."""
+        if type(logprobs) is int and logprobs not in (0, 1):
+            raise ValueError(
+                f"must be true or false, got {logprobs}; top_logprobs is the number of alternatives"
+            )
+        return logprobs
+
     @model_validator(mode="after")
     def check_logprobs(self) -> ChatCompletionRequest:
         """OpenAI's range."""

@@ -72,6 +72,7 @@ def test_both_kinds_refuse(make: Any, fields: dict[str, Any], message: str) -> N
     ("fields", "message"),
     [
         ({"top_logprobs": 21, "logprobs": True}, '"top_logprobs" must be in range [0, 20]'),
+        ({"logprobs": 3}, "must be true or false, got 3; top_logprobs is"),
         ({"top_logprobs": 2}, '"logprobs" must be True to support "top_logprobs"'),
         ({"messages": []}, "must not be empty"),
         ({"messages": [{**USER, "tool_call_id": "1"}]}, "Non-tool message having `tool_call_id`"),
