@@ -302,11 +302,11 @@ ModelConfig ReadMlcModelConfig(const std::string& folder, int64_t longest) {
 ConfigFields ReadConfigJson(const std::string& folder) {
   std::error_code ignored;
   if (!std::filesystem::exists(folder, ignored)) {
-    throw LoadError("model", folder + ": is not a model folder (there is no such folder)");
+    throw LoadError("model", folder + " is not a model folder: there is no such folder");
   }
   const std::string path = folder + "/config.json";
   if (!HasModelFile(path)) {
-    throw LoadError("config.json", folder + ": is not a model folder (no config.json)");
+    throw LoadError("config.json", folder + " is not a model folder: it has no config.json");
   }
   return ReadModelFile(path);
 }

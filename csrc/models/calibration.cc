@@ -228,8 +228,7 @@ PackedFile PackCalibratedModel(const ModelSource& source, std::span<const int32_
                   .bytes = layout.bytes(),
                   .description = plan.description,
                   .num_calibration_tokens = std::ssize(text.token_ids)};
-  const ByteRange all[] = {{0, layout.bytes()}};
-  file.was_there = cache.Read(all, options.progress).has_value();
+  file.was_there = cache.IsThere(options.progress);
   if (file.was_there) return file;
   WeightsInProgress weights(layout, options);
   file.num_not_reached = PackForText(config, text, MakeThreadPool(source), &weights);

@@ -178,6 +178,12 @@ std::optional<WeightMemory> WeightCache::Read(std::span<const ByteRange> now,
   }
 }
 
+bool WeightCache::IsThere(const LoadProgress& progress) const {
+  const CacheFolder folder(options_.folder);  // fails instead of a report
+  const ByteRange all[] = {{0, bytes_}};
+  return Read(all, progress).has_value();
+}
+
 void WeightCache::FailDamaged(const std::string& path, const std::string& what) const {
   throw LoadError(path, path + ": " + what + (is_calibrated_ ? kWithoutCalibration : kPackedAnew));
 }

@@ -73,6 +73,8 @@ class WeightCache {
   // for the rest, if there is one; a copy is checked as a whole. `progress` may be empty.
   std::optional<WeightMemory> Read(std::span<const ByteRange> now,
                                    const LoadProgress& progress) const;
+  // Whether all of a valid file is there. Throws CacheError if the folder cannot be used.
+  bool IsThere(const LoadProgress& progress) const;
 
   // Writes the file. `fill` puts the memory part by part: its offset in the layout, its bytes.
   // Throws CacheError if it cannot be written, and what `fill` throws.

@@ -191,8 +191,7 @@ PackedFile PackWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                                        " has calibrated weights of this model, which are used "
                                        "instead of those that are packed now");
   }
-  const ByteRange all[] = {{0, layout.bytes()}};
-  const bool is_there = cache.Read(all, options.progress).has_value();
+  const bool is_there = cache.IsThere(options.progress);
   if (!is_there) Write(cache, layout, options);
   return {cache.path(), layout.bytes(), is_there, plan.description};
 }

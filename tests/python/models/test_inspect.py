@@ -121,7 +121,7 @@ def test_no_model_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(LoadError, match=r"no config\.json"):
         inspect_model(tmp_path)
     assert main(["inspect", str(tmp_path)]) == 2
-    assert "no config.json" in capsys.readouterr().err
+    assert f"{tmp_path} is not a model folder: it has no config.json" in capsys.readouterr().err
 
 
 def test_the_command(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,11 +257,15 @@ def test_pack_writes_what_the_next_load_maps(
 
 
 def test_pack_says_why_it_cannot_write(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     (tmp_path / "file").write_text("")
     assert main(["pack", str(model), str(tmp_path / "file" / "below")]) == 2
     assert "cannot be used as a folder" in capsys.readouterr().err
+    assert caplog.messages == []  # once
 
 
 PEAK = """
