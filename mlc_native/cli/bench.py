@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from mlc_native.cli.failure import print_error
+from mlc_native.cli.failure import exit_status, print_error
 from mlc_native.cli.load import (
     EngineTarget,
     Fields,
@@ -108,7 +108,7 @@ def _add_request_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measures. Exit status 0, 1 if a request or the whole failed."""
+    """Measures. Exit status 0, 1 if a request or the whole failed, 2 if an argument is wrong."""
     try:
         prompts = _prompts(args)
         first = next(prompts)  # shows the file's errors before a model is loaded
@@ -118,10 +118,10 @@ def run(args: argparse.Namespace) -> int:
             figures = asyncio.run(_measure(args, make_target, prompts, endpoint))
     except ExceptionGroup as group:  # of the tasks: the first one is the cause
         print_error(group.exceptions[0])
-        return 1
+        return exit_status(group.exceptions[0])
     except (MLCNativeError, OSError, ValueError) as error:
         print_error(error)
-        return 1
+        return exit_status(error)
     print(json.dumps(figures, indent=2) if args.json else _table(figures))
     for message in figures["errors"]:
         print(f"error: {message}", file=sys.stderr)

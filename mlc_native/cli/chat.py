@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mlc_native.cli.commands import Chat, Leave, run_command
 from mlc_native.cli.display import Display, PipeDisplay, showing
+from mlc_native.cli.failure import exit_status
 from mlc_native.cli.overrides import add_engine_arguments, load_engine
 from mlc_native.cli.prompt import (
     PipeReader,
@@ -26,7 +27,13 @@ from mlc_native.cli.prompt import (
 )
 from mlc_native.cli.remote import RemoteEngine, api_key
 from mlc_native.cli.session import COMPLETION_MAX_TOKENS, ChatSession
-from mlc_native.errors import EngineRequestError, InvalidConfig, InvalidRequest, LoadError
+from mlc_native.errors import (
+    EngineRequestError,
+    InvalidConfig,
+    InvalidRequest,
+    LoadError,
+    invalid_config,
+)
 from mlc_native.serve.engine import MLCEngine
 
 FLAGS = ("temperature", "max_tokens", "seed")  # settings with a flag of their own
@@ -88,7 +95,7 @@ def _shown(path: Path) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the chat. Exit status 0, or 1 if the model, a setting or a turn failed."""
+    """Runs the chat. Exit status 0, 1 if the model or a turn failed, 2 if a setting is wrong."""
     interactive = is_terminal() and not args.prompt
     display = make_display(interactive, args.markdown)
     try:
@@ -106,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
         raise
     except _ERRORS as error:
         display.error(str(error))
-        return 1
+        return exit_status(error)
     return 1 if isinstance(display, PipeDisplay) and display.failed else 0
 
 
@@ -155,7 +162,13 @@ class ChatLoop:
         self.chat = Chat(session, display, self.turn)
 
     def apply(self, args: argparse.Namespace) -> None:
-        """Applies the settings of the command line. Raises InvalidConfig, InvalidRequest."""
+        """Applies the settings of the command line. Raises InvalidConfig."""
+        try:
+            self._apply(args)
+        except InvalidRequest as error:
+            raise invalid_config(error.field or "set", str(error)) from None
+
+    def _apply(self, args: argparse.Namespace) -> None:
         if self._session.completes:
             self._display.notice(
                 "this model has no chat template: it continues your text, by at most "

@@ -1,8 +1,13 @@
-"""print_error: what the commands write about the error that ends them."""
+"""What the commands write about the error that ends them, and the exit status that it gives."""
 
 from __future__ import annotations
 
 import sys
+
+from mlc_native.errors import InvalidConfig
+
+FAILED = 1
+WRONG_ARGUMENTS = 2  # as argparse has it
 
 
 def print_error(error: BaseException) -> None:
@@ -11,3 +16,8 @@ def print_error(error: BaseException) -> None:
     if isinstance(error, OSError) and error.strerror:
         text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     print(f"error: {text}", file=sys.stderr)
+
+
+def exit_status(error: BaseException) -> int:
+    """2 if a setting of the command line is wrong, and 1 if what it asks for has failed."""
+    return WRONG_ARGUMENTS if isinstance(error, InvalidConfig) else FAILED

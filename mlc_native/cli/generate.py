@@ -27,7 +27,7 @@ from mlc_native.cli.batch_file import (
     numbered_lines,
     parse_request,
 )
-from mlc_native.cli.failure import print_error
+from mlc_native.cli.failure import exit_status, print_error
 from mlc_native.cli.overrides import add_engine_arguments, load_engine
 from mlc_native.errors import EngineRequestError, InvalidRequest, invalid_config
 from mlc_native.serve.engine import AsyncMLCEngine
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answers the file. Exit status 0, or 1 if a request or the whole failed."""
+    """Answers the file. Exit status 0, 1 if a request or the whole failed, 2 as ``exit_status``."""
     try:
         with args.file.open("rb") as requests:
             output = args.output or args.file.with_suffix(".out.jsonl")
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
                 answers.close()
     except (ValueError, RuntimeError, OSError) as error:
         print_error(error)
-        return 1
+        return exit_status(error)
     print(f"{batch.counts} in {output}", file=sys.stderr)
     return 1 if batch.counts.failed else 0
 

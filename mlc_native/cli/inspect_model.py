@@ -10,7 +10,7 @@ import argparse
 import json
 from typing import Any
 
-from mlc_native.cli.failure import print_error
+from mlc_native.cli.failure import exit_status, print_error
 from mlc_native.errors import InvalidConfig, LoadError
 from mlc_native.support.inspection import inspect_model
 from mlc_native.support.quantity import quantity
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         found = inspect_model(args.path, args.quantization)
     except (InvalidConfig, LoadError) as error:
         print_error(error)
-        return 2
+        return exit_status(error)
     print(json.dumps(found, indent=2) if args.json else "\n".join(_lines(found)))
     return 0 if found["loads"] else 1
 

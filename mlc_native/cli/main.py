@@ -1,6 +1,7 @@
 """Entry point of ``mlc-native``: one subcommand per module of this package.
 
-Exit status: 0, 1 if something failed, 2 for a wrong command line, 130 after Ctrl-C.
+Exit status: 0, 1 if something failed, 2 for a wrong command line (also a value that a model or the
+engine refuses), 130 after Ctrl-C.
 """
 
 from __future__ import annotations

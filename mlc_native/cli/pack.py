@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from mlc_native import _core
-from mlc_native.cli.failure import print_error
+from mlc_native.cli.failure import exit_status, print_error
 from mlc_native.errors import InvalidConfig, LoadError, invalid_config
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.load_report import LoadReport
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         packed = _core.pack_model(config.engine_json(), report, write_log, tokens)
     except (InvalidConfig, LoadError, OSError) as error:
         print_error(error)
-        return 2
+        return exit_status(error)
     finally:
         report.close()
     print(packed.path)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from mlc_native.cli.failure import print_error
+from mlc_native.cli.failure import FAILED, exit_status, print_error
 from mlc_native.cli.overrides import (
     add_engine_flags,
     engine_config_from_flags,
@@ -184,7 +184,7 @@ def run(args: argparse.Namespace) -> int:
         if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("mlc_native"):
             raise
         print(INSTALL, file=sys.stderr)
-        return 2
+        return FAILED
     try:
         plans = list(_model_plans(args))
         server, address = _make_server(args, [model for model, _ in plans])
@@ -196,7 +196,7 @@ def run(args: argparse.Namespace) -> int:
             return loading.finish()
     except (InvalidConfig, InvalidRequest, LoadError, OSError) as error:
         print_error(error)
-        return 2
+        return exit_status(error)
 
 
 Plan = tuple[str, EngineConfig]  # a model and its settings

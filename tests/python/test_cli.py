@@ -133,7 +133,7 @@ def test_variables_of_the_template(chat: Callable[..., Any]) -> None:
     template = "{{ x }}{{ messages[-1].content }}"
     _, _, err = chat("hi\n/stats\n", "--template-args", '{"x": "abc"}', chat_template=template)
     assert "prompt 5 tokens" in err
-    assert chat("hi\n", "--template-args", "[1]")[0] == 1
+    assert chat("hi\n", "--template-args", "[1]")[0] == 2
 
 
 def test_a_setting_is_checked_when_it_is_set(chat: Callable[..., Any]) -> None:
@@ -144,7 +144,7 @@ def test_a_setting_is_checked_when_it_is_set(chat: Callable[..., Any]) -> None:
     assert '"temperature" should be non-negative and finite, got -1' in err
     assert "have the model's defaults" in err
     status, out, err = chat("hi\n", "--temperature", "-1")
-    assert (status, out) == (1, "")
+    assert (status, out) == (2, "")
     assert '"temperature" should be' in err
 
 
@@ -182,7 +182,7 @@ def test_without_a_chat_template_the_text_is_continued(chat: Callable[..., Any])
 
 def test_overrides(chat: Callable[..., Any]) -> None:
     status, _, err = chat("", "--overrides", "max_num_sequence=0")
-    assert status == 1
+    assert status == 2
     assert "max_num_sequence" in err
     status, out, _ = chat("hi\n", "--overrides", "max_num_sequence=2;prefill_mode=chunked")
     assert (status, out) == (0, "Hello!\n")
@@ -209,6 +209,42 @@ def test_a_model_that_is_none(
     captured = capsys.readouterr()
     assert captured.err.startswith("error: ")
     assert "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        ([], 2),
+        (["no-such-command"], 2),
+        (["chat", "demo", "--no-such-flag"], 2),
+        (["chat", "demo", "--prompt", "x", "--temperature", "hot"], 2),
+        (["chat", "demo", "--prompt", "x", "--set", "no_such_setting=1"], 2),
+        (["chat", "demo", "--max-num-sequence", "-3"], 2),
+        (["chat", "/nothing"], 1),
+        (["chat", "--url", "http://127.0.0.1:1", "--prompt", "x"], 1),
+        (["generate", __file__, "--max-num-sequence", "-3", "-o", "{tmp}/out"], 2),
+        (["generate", "/nothing"], 1),
+        (["bench", "demo", "--max-num-sequence", "-3"], 2),
+        (["bench", "demo", "--concurrency", "0"], 2),
+        (["bench", "/nothing"], 1),
+        (["inspect", "demo", "--quantization", "q99"], 2),
+        (["inspect", "/nothing"], 1),
+        (["inspect", "demo"], 0),
+        (["pack", "demo", "/proc/nothing", "--quantization", "q99"], 2),
+        (["pack", "demo", "/proc/nothing"], 1),
+        (["pack", "/nothing", "/proc/nothing"], 1),
+        (["serve", "demo", "--max-num-sequence", "-3", "--port", "0"], 2),
+        (["serve", "/nothing", "--port", "0"], 1),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_exit_statuses(arguments: list[str], status: int, tmp_path: Path) -> None:
+    """2: the command line is wrong, in form or in the value of a setting. 1: something failed."""
+    try:
+        found = main([argument.format(tmp=tmp_path) for argument in arguments])
+    except SystemExit as ended:  # of the parser
+        found = ended.code  # type: ignore[assignment]
+    assert found == status
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

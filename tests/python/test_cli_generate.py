@@ -191,15 +191,15 @@ def test_outputs_that_are_refused(
     write(file, [request("a"), request("b")])
     run = command(file)
 
-    def refused(named: str, *arguments: str) -> None:
-        assert main([*run, *arguments]) == 1
+    def refused(named: str, *arguments: str, status: int = 2) -> None:
+        assert main([*run, *arguments]) == status
         assert named in capsys.readouterr().err
 
     output.write_text("a diary\n")
     refused("is not a file of answers")
     assert output.read_text() == "a diary\n"
     refused("is the file of requests", "-o", str(file))
-    refused("no such folder", "-o", str(tmp_path / "no such folder" / "x"))
+    refused("no such folder", "-o", str(tmp_path / "no such folder" / "x"), status=1)
     output.unlink()
     assert main(run) == 0
     write(file, [request("b"), request("a")])

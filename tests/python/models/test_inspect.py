@@ -120,7 +120,7 @@ def test_a_missing_tensor(model: Path) -> None:
 def test_no_model_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(LoadError, match=r"no config\.json"):
         inspect_model(tmp_path)
-    assert main(["inspect", str(tmp_path)]) == 2
+    assert main(["inspect", str(tmp_path)]) == 1
     assert f"{tmp_path} is not a model folder: it has no config.json" in capsys.readouterr().err
 
 
@@ -263,7 +263,7 @@ def test_pack_says_why_it_cannot_write(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     (tmp_path / "file").write_text("")
-    assert main(["pack", str(model), str(tmp_path / "file" / "below")]) == 2
+    assert main(["pack", str(model), str(tmp_path / "file" / "below")]) == 1
     assert "cannot be used as a folder" in capsys.readouterr().err
     assert caplog.messages == []  # once
 

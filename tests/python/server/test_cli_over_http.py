@@ -78,7 +78,7 @@ def test_chats_that_cannot_begin(
     serve: Serve, chat: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, _, err = chat(serve(answer=ANSWER).url, "hi\n", "other")
-    assert status == 1
+    assert status == 2
     assert 'no model "other"' in err
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # then nothing listens on this port
@@ -155,13 +155,13 @@ def test_flags_name_their_ranges(
 def test_benches_that_cannot_begin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = tmp_path / "bad"
     bad.write_text('{"no prompt": 1}')
-    for arguments, message in (
-        ((), "name a model or a server"),
-        (("--dataset", str(bad)), "no data set"),
-        (("--dataset", str(tmp_path / "none")), "No such file"),
-        (("--url", "ftp://x"), "must be like http://"),
+    for arguments, message, status in (
+        ((), "name a model or a server", 2),
+        (("--dataset", str(bad)), "no data set", 2),
+        (("--dataset", str(tmp_path / "none")), "No such file", 1),
+        (("--url", "ftp://x"), "must be like http://", 2),
     ):
-        assert main(["bench", *arguments]) == 1
+        assert main(["bench", *arguments]) == status
         assert message in capsys.readouterr().err
 
 
