@@ -25,6 +25,7 @@ inline constexpr int64_t kMaxDraftLength = 10;
 inline constexpr int64_t kMaxPredictionLength = 31;
 
 class PastAnswers;
+class PredictedText;  // the index of a prediction (prediction.cc)
 
 class Drafter {
  public:
@@ -49,6 +50,8 @@ struct DraftSource {
   const GenerationConfig& request;
   PastAnswers* past_answers = nullptr;  // null unless the mode is "suffix"
   TokenText text_of = {};
+  // What the drafters of a request share: made by the first of them. Null: each has its own.
+  std::shared_ptr<const PredictedText>* predicted_text = nullptr;
 };
 
 // One way to draft. Returns null when the settings do not ask for it.

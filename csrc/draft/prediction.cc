@@ -6,6 +6,7 @@
 // prediction behind the byte where the answer stands, if one of them begins there.
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,8 +43,10 @@ int64_t CommonEnd(std::string_view a, std::string_view b, int64_t max_length) {
   return length;
 }
 
+}  // namespace
+
 // The tokens of the prediction and their bytes. Of a place in it, only those where a token begins
-// are found.
+// are found. Constant, and shared by the sequences of a request: it takes long to make.
 class PredictedText {
  public:
   PredictedText(const std::vector<int32_t>& tokens, const TokenTexts& texts, int64_t min_match,
@@ -116,11 +119,12 @@ class PredictedText {
   HashChains chains_;            // of tokens
 };
 
+namespace {
+
 class PredictionDrafter final : public Drafter {
  public:
-  PredictionDrafter(const std::vector<int32_t>& tokens, TokenText text_of, int64_t min_match,
-                    int64_t max_match)
-      : texts_(std::move(text_of)), text_(tokens, texts_, min_match, max_match) {}
+  PredictionDrafter(TokenTexts texts, std::shared_ptr<const PredictedText> shared)
+      : texts_(std::move(texts)), shared_(std::move(shared)), text_(*shared_) {}
 
   void Propose(std::span<const int32_t> tokens, int64_t prompt_len, int64_t max_tokens,
                std::vector<int32_t>* drafts) override {
@@ -191,7 +195,8 @@ class PredictionDrafter final : public Drafter {
   static constexpr size_t kMostTokens = 64;
 
   const TokenTexts texts_;
-  const PredictedText text_;
+  const std::shared_ptr<const PredictedText> shared_;
+  const PredictedText& text_;
   std::string latest_;      // the text of a token
   int64_t place_ = 0;       // the byte of the text that is expected next
   bool follows_ = true;     // the answer stands at place_
@@ -207,9 +212,16 @@ std::unique_ptr<Drafter> MakePredictionDrafter(const DraftSource& source) {
   if (source.request.prediction.empty()) return nullptr;
   // Settings are tokens, which have about so many bytes.
   constexpr int64_t kBytesPerToken = 4;
-  return std::make_unique<PredictionDrafter>(source.request.prediction, source.text_of,
-                                             kBytesPerToken * source.engine.prompt_lookup_min,
-                                             kBytesPerToken * source.engine.prompt_lookup_max);
+  TokenTexts texts(source.text_of);
+  std::shared_ptr<const PredictedText> own;
+  std::shared_ptr<const PredictedText>& text =
+      source.predicted_text != nullptr ? *source.predicted_text : own;
+  if (text == nullptr) {
+    text = std::make_shared<const PredictedText>(source.request.prediction, texts,
+                                                 kBytesPerToken * source.engine.prompt_lookup_min,
+                                                 kBytesPerToken * source.engine.prompt_lookup_max);
+  }
+  return std::make_unique<PredictionDrafter>(std::move(texts), text);
 }
 
 }  // namespace mlc_native

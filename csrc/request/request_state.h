@@ -172,7 +172,8 @@ struct RequestState : std::enable_shared_from_this<RequestState> {
   // part of the answer, and no grammar applies to it.
   std::optional<FinishReason> ends_with_prompt;
   bool prompt_logprobs_delivered = false;
-  bool may_draft = false;      // its settings and the engine's ask for it
+  bool may_draft = false;                               // its settings and the engine's ask for it
+  std::shared_ptr<const PredictedText> predicted_text;  // DraftSource
   double grammar_seconds = 0;  // CPU time of its matchers, as far as SlowGrammars has looked
   double slow_seconds = 0;     // of grammar_seconds: in calls that no step waited for
   int num_slow = 0;            // times that a sequence of it has become slow

@@ -253,8 +253,10 @@ int64_t Speculation::NumTaken(RequestStateEntry& entry, const Leftover& left) {
 
 SequenceDrafts& Speculation::DraftsOf(RequestStateEntry& entry) {
   if (entry.drafts != nullptr) return *entry.drafts;
-  DraftSource source{
-      .engine = config_, .request = entry.rstate->config(), .past_answers = past_answers_.get()};
+  DraftSource source{.engine = config_,
+                     .request = entry.rstate->config(),
+                     .past_answers = past_answers_.get(),
+                     .predicted_text = &entry.rstate->predicted_text};
   if (const TokenTable* const table = context_.token_table.get()) {
     source.text_of = [table](int32_t token_id) { return table->text_bytes(token_id); };
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -349,6 +350,29 @@ Tokens GuessBehind(Words& words, const std::vector<std::string>& prediction,
     tokens.push_back(token);
   }
   return Guess(drafts, tokens, 1, max_tokens);
+}
+
+TEST(Prediction, IsIndexedOncePerRequest) {
+  EngineConfig engine;
+  GenerationConfig request;
+  request.prediction = {10, 11, 12, 13, 14, 15};
+  int num_read = 0;
+  std::shared_ptr<const PredictedText> text;
+  const DraftSource source{.engine = engine,
+                           .request = request,
+                           .text_of =
+                               [&num_read](int32_t) {
+                                 ++num_read;
+                                 return std::string_view("word ");
+                               },
+                           .predicted_text = &text};
+  const std::unique_ptr<Drafter> first = MakePredictionDrafter(source);
+  EXPECT_EQ(num_read, 6);
+  const std::unique_ptr<Drafter> second = MakePredictionDrafter(source);
+  EXPECT_EQ(num_read, 6);
+  std::vector<int32_t> guesses;
+  second->Propose(Tokens{1}, 1, 2, &guesses);
+  EXPECT_EQ(guesses, Tokens({10, 11}));
 }
 
 TEST(Prediction, IsComparedByBytes) {
