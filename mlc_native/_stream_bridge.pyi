@@ -71,6 +71,9 @@ class StreamBridge:
     def discard(self, channel: Channel, request_id: str | None = None) -> list[str]:
         """Closes a channel whose consumer gave up, or one request that the engine refused."""
 
+    def give_up(self, channel: Channel) -> None:
+        """Closes a channel that nobody reads any more, and aborts its requests."""
+
     def close(self, reason: str) -> None:
         """Ends every open channel with EngineTerminatedError. No output may follow."""
 

@@ -334,11 +334,12 @@ cdef class StreamBridge:
     """The engine's stream callback, described at the top of this file.
 
     Args:
-        abort: abort(request_id), called for requests whose event loop is closed. Must not block.
+        abort: abort(request_id), called for requests that nobody reads any more. Must not block.
     """
 
     cdef dict _channels
     cdef set _given_up  # ids of requests without a channel whose final outputs are to come
+    cdef set _held  # ids of requests that are being aborted
     # Of the engine's thread: the batch that lacked memory, and its parts that are to be handed over.
     cdef object _begun
     cdef list _unsent
@@ -348,6 +349,7 @@ cdef class StreamBridge:
     def __cinit__(self, abort=None):
         self._channels = {}
         self._given_up = set()
+        self._held = set()
         self._abort = abort
 
     def open_sync(self, str request_id):
@@ -369,6 +371,7 @@ cdef class StreamBridge:
             raise EngineTerminatedError("the engine was terminated")
         if (
             request_id in self._given_up
+            or request_id in self._held
             or self._channels.setdefault(request_id, channel) is not channel
         ):
             raise ValueError(f'the request id "{request_id}" is in use')
@@ -402,6 +405,27 @@ cdef class StreamBridge:
                 channel._end(request_id)
         channel._wake()
         return dropped
+
+    def give_up(self, Channel channel):
+        """Closes a channel that nobody reads any more, and aborts its requests.
+
+        Their ids are in use until it returns: an abort that comes after the end of its request does
+        not reach the next one of that id.
+        """
+        cdef list ids
+        with cython.critical_section(self, channel):
+            ids = [id_ for id_ in channel._open if self._channels.get(id_) is channel]
+            for request_id in ids:
+                self._held.add(request_id)
+            abort = self._abort
+        try:
+            for request_id in self.discard(channel):
+                if abort is not None:
+                    abort(request_id)
+        finally:
+            with cython.critical_section(self):
+                for request_id in ids:
+                    self._held.discard(request_id)
 
     def __len__(self):
         return len(self._channels)
@@ -458,13 +482,6 @@ cdef class StreamBridge:
                 try:
                     target.call_soon_threadsafe(_deliver, part)
                 except RuntimeError:  # the loop is closed, so these will never be read
-                    self._orphan(part)
+                    for channel, _ in part:
+                        self.give_up(channel)
             parts.pop()
-
-    cdef _orphan(self, list channels):
-        with cython.critical_section(self):
-            abort = self._abort
-        for channel, _ in channels:
-            for request_id in self.discard(channel):
-                if abort is not None:
-                    abort(request_id)

@@ -142,10 +142,8 @@ class EngineRequests(MLCEngineBase):
 
     def _close_request(self, channel: Channel) -> None:
         """Aborts the requests of a channel that have not ended: their consumer gave up."""
-        if channel.finished or self._status != "running":
-            return
-        for request_id in self.state.bridge.discard(channel):
-            self._core.abort_request(request_id)
+        if not channel.finished and self._status == "running":
+            self.state.bridge.give_up(channel)
 
     def _abort(self, request_id: str) -> None:
         """Ends a request: its consumer gets finish reason "abort". Unknown ids are ignored."""

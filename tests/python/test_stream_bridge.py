@@ -158,6 +158,22 @@ def test_an_id_that_was_given_up_is_in_use_until_its_final_output() -> None:
     assert texts(new.next()) == ["b"]
 
 
+def test_an_id_is_in_use_until_its_request_is_aborted() -> None:
+    """The request ends before the abort arrives: the next one of that id must not be aborted."""
+    aborted: list[str] = []
+
+    def abort(request_id: str) -> None:
+        bridge([final(request_id)])
+        with pytest.raises(ValueError, match="in use"):
+            bridge.open_sync(request_id)
+        aborted.append(request_id)
+
+    bridge = StreamBridge(abort)
+    bridge.give_up(bridge.open_sync("r"))
+    assert aborted == ["r"]
+    assert bridge.open_sync("r").request_id == "r"
+
+
 def test_an_id_that_the_engine_refused_is_free() -> None:
     bridge = StreamBridge()
     bridge.discard(bridge.open_sync("r"), "r")
