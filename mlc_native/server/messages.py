@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import uuid
 from typing import Any
 
@@ -72,6 +73,7 @@ class MessagesDialect:
             self.fields["include_stop_str_in_output"] = True  # to know which one ended the answer
         if self.is_stream:
             self.fields["stream_options"] = {"include_usage": True}
+        self._names_tool = isinstance(self.fields.get("tool_choice"), dict)
         self._blocks = _Blocks()
         self._stop_reason: str | None = None
 
@@ -91,7 +93,7 @@ class MessagesDialect:
         content += [_tool_use(call) for call in calls]
         return {
             **self._message(content),
-            "stop_reason": self._reason(choice["finish_reason"]),
+            "stop_reason": self._reason(choice["finish_reason"], bool(calls)),
             "stop_sequence": self._stops.found,
             "usage": _usage(response.usage),
         }
@@ -105,7 +107,7 @@ class MessagesDialect:
     def text_events(self, added: AddedText) -> bytes:
         """See Dialect."""
         if added.kind == "reasoning":
-            return self._blocks.thinking(added.text)
+            return self._thinking(added.text)
         text = self._stops.add(added.text)
         return self._blocks.text(text) if text else b""
 
@@ -128,18 +130,21 @@ class MessagesDialect:
         delta = choice.delta.model_dump(mode="json", exclude_none=True)
         events = b""
         if delta.get("reasoning_content"):
-            events += self._blocks.thinking(delta["reasoning_content"])
+            events += self._thinking(delta["reasoning_content"])
+        calls = delta.get("tool_calls") or ()
         text = self._stops.add(delta.get("content") or "")
+        if calls:
+            text += self._stops.release()
         if choice.finish_reason is not None:
             text += self._stops.rest()
         if text:
             events += self._blocks.text(text)
-        for call in delta.get("tool_calls") or ():
+        for call in calls:
             events += self._blocks.call(call)
         if choice.finish_reason is not None:
             end = {"finish_reason": choice.finish_reason}
             wire_finish(end, self._blocks.count > 0)
-            self._stop_reason = self._reason(end["finish_reason"])
+            self._stop_reason = self._reason(end["finish_reason"], self._blocks.has_calls)
             events += self._blocks.stop()
         return events
 
@@ -152,8 +157,16 @@ class MessagesDialect:
             "content": content,
         }
 
-    def _reason(self, finish_reason: str) -> str:
-        return "stop_sequence" if self._stops.found is not None else _STOP_REASONS[finish_reason]
+    def _thinking(self, text: str) -> bytes:
+        held = self._stops.release()
+        return (self._blocks.text(held) if held else b"") + self._blocks.thinking(text)
+
+    def _reason(self, finish_reason: str, has_calls: bool) -> str:
+        if self._stops.found is not None:
+            return "stop_sequence"
+        if finish_reason == "stop" and self._names_tool and has_calls:
+            return "tool_use"  # OpenAI has "stop" for a call that the request names
+        return _STOP_REASONS[finish_reason]
 
 
 class _StopSequences:
@@ -186,6 +199,11 @@ class _StopSequences:
         self._held = text[keep:]
         return text[:keep]
 
+    def release(self) -> str:
+        """What was withheld, in front of what is no text: no sequence ends there."""
+        text, self._held = self._held, ""
+        return text
+
     def rest(self) -> str:
         """What was withheld, at the end of the answer."""
         text, self._held = self.cut(self._held), ""
@@ -197,6 +215,7 @@ class _Blocks:
 
     def __init__(self) -> None:
         self.count = 0
+        self.has_calls = False
         self._kind: tuple[str, int] | None = None  # of the open block; the index of a call
         self._event = TextEvent()  # that adds to the open block, if that is text or reasoning
 
@@ -219,6 +238,7 @@ class _Blocks:
 
     def call(self, call: dict[str, Any]) -> bytes:
         """Events that add to a call."""
+        self.has_calls = True
         function = call["function"]
         block = {
             "type": "tool_use",
@@ -266,7 +286,12 @@ def _usage(usage: Any) -> dict[str, int]:
 def _tool_use(call: dict[str, Any]) -> dict[str, Any]:
     function = call["function"]
     try:
-        arguments = json.loads(function["arguments"])
+        arguments = json.loads(function["arguments"], parse_float=_finite)
     except ValueError:  # the limit of tokens cut it
         arguments = {}
     return {"type": "tool_use", "id": call["id"], "name": function["name"], "input": arguments}
+
+
+def _finite(text: str) -> float:
+    """A number; the nearest one that a float can be, as JSON has no infinity."""
+    return max(-sys.float_info.max, min(sys.float_info.max, float(text)))

@@ -64,7 +64,7 @@ def _tool_choice(choice: dict[str, Any]) -> Fields:
     kind = choice.get("type")
     if kind == "tool":
         fields["tool_choice"] = {"type": "function", "function": {"name": choice.get("name")}}
-    elif kind in _CHOICES:
+    elif isinstance(kind, str) and kind in _CHOICES:
         fields["tool_choice"] = _CHOICES[kind]
     elif choice:
         raise invalid_request("tool_choice", f'"tool_choice" has the type {shown(kind)}')

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -214,6 +216,43 @@ def test_the_end_of_a_message(serve: Any, fields: Any, reason: str, sequence: st
     assert without_ids(assembled(anthropic_events(stream))) == without_ids(answer)
 
 
+@pytest.mark.parametrize("stop", ["zebra", "a text that is longer than all of the answer" * 9])
+def test_text_in_front_of_calls_stays_there(server: LiveServer, stop: str) -> None:
+    """A stream withholds the end of a text that may be a stop sequence, but not behind a call."""
+    body = ask(tools=ANTHROPIC_TOOLS, stop_sequences=[stop])
+    answer = server.post(MESSAGES, body).json()
+    assert [block["type"] for block in answer["content"]] == [
+        *("thinking", "text", "tool_use", "tool_use")
+    ]
+    stream = server.post(MESSAGES, body | {"stream": True})
+    assert without_ids(assembled(anthropic_events(stream))) == without_ids(answer)
+
+
+def test_a_call_that_the_request_names_is_a_use_of_a_tool(server: LiveServer) -> None:
+    tools = [{"name": "time", "input_schema": {}}]  # without arguments, so that the call ends
+    body = ask(tools=tools, tool_choice={"type": "tool", "name": "time"}, max_tokens=500)
+    answer = server.post(MESSAGES, body).json()
+    assert [block["type"] for block in answer["content"]] == ["tool_use"]
+    assert answer["stop_reason"] == "tool_use"
+    stream = assembled(anthropic_events(server.post(MESSAGES, body | {"stream": True})))
+    assert stream["stop_reason"] == "tool_use"
+    cut = server.post(MESSAGES, body | {"max_tokens": 8}).json()
+    assert cut["stop_reason"] == "max_tokens"
+
+
+def test_numbers_of_a_call_that_no_float_can_be(fake_lib: str, tmp_path: Path) -> None:
+    text = '<tool_call>{"name": "weather", "arguments": {"a": [1e400, -1e999, 1e3]}}</tool_call>'
+    model = write_model(tmp_path / "model", answer=text, chat_template=TEMPLATE)
+    server = LiveServer({"fake": AsyncMLCEngine(model, model_lib=fake_lib, mode="server")})
+    try:
+        data = server.post(MESSAGES, ask(tools=ANTHROPIC_TOOLS)).text
+    finally:
+        server.stop()
+    (block,) = json.loads(data, parse_constant=pytest.fail)["content"]
+    largest = sys.float_info.max
+    assert block["input"] == {"a": [largest, -largest, 1000.0]}
+
+
 def test_the_history_of_messages(server: LiveServer) -> None:
     messages = [
         {"role": "user", "content": "first"},
@@ -265,6 +304,8 @@ def test_the_history_of_messages(server: LiveServer) -> None:
         ({"system": {}}, 400, "invalid_request_error"),
         ({"tool_choice": {"type": "tool", "name": "nothing"}}, 400, "invalid_request_error"),
         ({"tool_choice": "auto"}, 400, "invalid_request_error"),
+        ({"tool_choice": {"type": ["auto"]}}, 400, "invalid_request_error"),
+        ({"tool_choice": {"type": {}}}, 400, "invalid_request_error"),
         ({"stop_sequences": [""]}, 400, "invalid_request_error"),
         ({"temperature": -1}, 400, "invalid_request_error"),
         ({"model": "claude"}, 404, "not_found_error"),
