@@ -1,8 +1,9 @@
 """uvicorn's HTTP/1.1 protocol with limits for clients that are slow or send too much.
 
 uvicorn waits for headers without an end and without a bound. Here a connection is closed when the
-headers of a request do not arrive in time, are too long or too many; and connections above a limit
-are refused. One object per connection, on the event loop.
+headers of a request do not arrive in time, are too long or too many, also those behind a body in
+chunks; when the body of a request that has been answered goes on for as long; and connections above
+a limit are refused. One object per connection, on the event loop.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ import asyncio
 from dataclasses import dataclass, fields
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mlc_native.server.config import check_positive
 from mlc_native.server.events import ABORT_EXTENSION
+
+# A wish for another protocol, which a server may ignore.
+_UPGRADE_HEADERS = (b"upgrade", b"http2-settings")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +31,8 @@ class HttpLimits:
 
     Attributes:
         header_timeout_s: from the first byte of a request, or from the connection, to the end of
-            its headers.
-        max_header_bytes: of request line and headers together.
+            its headers; and from an answer to the end of a body that nobody reads any more.
+        max_header_bytes: of request line and headers together, and of those behind a body.
         max_headers: number of headers.
         max_connections: at the same time; None is no limit.
     """
@@ -60,7 +65,8 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._head_timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0  # of a request whose headers are not complete
-        self._is_in_head = True
+        self._is_in_head = True  # or between chunks of a body, where headers may follow
+        self._has_body_to_come = False
         self._refusal: bytes | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -78,7 +84,15 @@ class LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_in_head:
             self._head_bytes += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        rest: bytes | None = data
+        try:
+            while rest is not None:
+                rest = self._feed(rest)
+        except httptools.HttpParserError:
+            self.logger.warning("Invalid HTTP request received.")
+            self.send_400_response("")
+            return
         if self._is_in_head and self._head_bytes > self.limits.max_header_bytes:
             self._refuse(b"431 Request Header Fields Too Large")
 
@@ -98,7 +112,62 @@ class LimitedProtocol(HttpToolsProtocol):
         if size > self.limits.max_header_bytes or len(self.headers) > self.limits.max_headers:
             self._refusal = b"431 Request Header Fields Too Large"
             raise ValueError("headers")  # stops the parser, which calls send_400_response
+        if self._asks_for_upgrade():
+            return  # the parser stops here: see _feed
+        self._has_body_to_come = True
         super().on_headers_complete()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._has_body_to_come:
+            super().on_header(name, value)  # those behind a body say nothing here
+
+    def on_chunk_header(self) -> None:
+        """A chunk follows; headers if it has no bytes."""
+        self._is_in_head = True
+
+    def on_body(self, body: bytes) -> None:
+        self._is_in_head = False
+        self._head_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._asks_for_upgrade():
+            return
+        self._has_body_to_come = self._is_in_head = False
+        self._stop_head_timer()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._has_body_to_come and self.cycle.response_complete:
+            self._start_head_timer()
+
+    def _asks_for_upgrade(self) -> bool:
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    def _feed(self, data: bytes) -> bytes | None:
+        """Gives data to the parser. Returns what it must have next, if anything.
+
+        It takes no body of a request that asks for another protocol, such as h2c. Another parser
+        gets the headers again, without this wish, and what follows them.
+        """
+        try:
+            self.parser.feed_data(data)
+            return None
+        except httptools.HttpParserUpgrade as upgrade:
+            rest = data[upgrade.args[0] :]
+        if not self._asks_for_upgrade():
+            raise httptools.HttpParserError("CONNECT")
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        for name, value in self.headers:
+            if name == b"connection":
+                tokens = [token.strip() for token in value.split(b",")]
+                value = b", ".join(t for t in tokens if t.lower() not in _UPGRADE_HEADERS)
+            if name not in _UPGRADE_HEADERS:
+                lines.append(name + b": " + value)
+        self.parser = httptools.HttpRequestParser(self)
+        return b"\r\n".join([*lines, b"", rest])
 
     def send_400_response(self, msg: str) -> None:
         """Answers what is no request, and closes the connection."""
@@ -127,5 +196,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         self._head_timer = None
-        if not self.transport.is_closing():
+        if self._has_body_to_come:  # of a request that has its answer
+            self.transport.close()
+        else:
             self._refuse(b"408 Request Timeout")

@@ -13,6 +13,7 @@ from mlc_native.server import ServerConfig
 from mlc_native.server.http_protocol import HttpLimits
 
 ANSWER = "an answer"
+BODY = json.dumps({"messages": USER}).encode()
 
 
 def test_headers_that_are_too_long(serve: Any) -> None:
@@ -56,6 +57,66 @@ def test_a_web_socket_is_answered_in_http(serve: Any, caplog: pytest.LogCaptureF
         )
         assert connection.recv(12) == b"HTTP/1.1 200"
     assert [each for each in caplog.messages if "install" in each or "upgrade" in each] == []
+
+
+@pytest.mark.parametrize("header", [b"X-A: " + b"a" * 4000 + b"\r\n", b"a" * 4000])
+def test_headers_behind_a_body_are_bounded(serve: Any, header: bytes) -> None:
+    """Of a request without a key, too: nobody reads its body."""
+    server = serve(ServerConfig(api_keys=["k"]), HttpLimits(max_header_bytes=4096), answer=ANSWER)
+    start = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    with server.connect() as connection:
+        connection.sendall(start + b"2\r\n{}\r\n0\r\nX-B: ")
+        try:
+            for _ in range(10_000):
+                connection.sendall(header)
+        except OSError:
+            pass  # closed, as it must be long before 40 MB
+        else:
+            pytest.fail("the server has taken 40 MB of headers behind a body")
+
+
+def test_headers_behind_a_body_say_nothing(serve: Any) -> None:
+    server = serve(ServerConfig(api_keys=["k"]), answer=ANSWER)
+    start = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (BODY[:7], BODY[7:]))
+    for key, trailer, status in (("", "Authorization: Bearer k\r\n", b"401"), ("k", "", b"200")):
+        head = f"{start}X-Api-Key: {key}\r\n\r\n".encode()
+        with server.connect() as connection:
+            connection.sendall(head + chunks + f"0\r\n{trailer}\r\n".encode())
+            assert connection.recv(12) == b"HTTP/1.1 " + status
+
+
+def test_a_body_that_nobody_reads_does_not_keep_its_connection(serve: Any) -> None:
+    server = serve(ServerConfig(api_keys=["k"]), HttpLimits(header_timeout_s=0.5), answer=ANSWER)
+    with server.connect() as connection:
+        connection.sendall(raw_request(CHAT, BODY)[:-1])
+        assert connection.recv(65536).startswith(b"HTTP/1.1 401")
+        assert connection.recv(65536) == b""
+    with server.connect() as connection:  # and one that has been sent keeps it
+        for _ in range(2):
+            connection.sendall(raw_request(CHAT, BODY))
+            assert connection.recv(65536).startswith(b"HTTP/1.1 401")
+
+
+H2C = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAAAAIAAAAB")
+
+
+@pytest.mark.parametrize("headers", [H2C, ("Connection: Upgrade", "Upgrade: websocket")])
+@pytest.mark.parametrize("piece", [1, 1 << 20])
+def test_a_wish_for_another_protocol_is_ignored(serve: Any, headers: Any, piece: int) -> None:
+    """Java's client and curl --http2 have it in their first request, which may have a body."""
+    server = serve(answer=ANSWER)
+    data = raw_request(CHAT, BODY, *headers) * 2 + raw_request(CHAT, BODY, "Connection: close")
+    with server.connect() as connection:
+        for begin in range(0, len(data), piece):
+            connection.sendall(data[begin : begin + piece])
+        answer = b""
+        while received := connection.recv(65536):
+            answer += received
+    assert answer.count(b"HTTP/1.1 200 OK") == answer.count(b'"finish_reason":"stop"') == 3
+    with server.connect() as connection:
+        connection.sendall(b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 400"
 
 
 def test_headers_that_do_not_come(serve: Any) -> None:
