@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from concurrent.futures import Executor
 from typing import Any, NoReturn
 
@@ -120,10 +121,12 @@ def parse_object(body: bytes, max_depth: int) -> dict[str, Any]:
 
     Raises:
         HttpError: it is something else, nested deeper than ``max_depth``, or has numbers or texts
-            that JSON does not know (NaN, lone surrogates).
+            that JSON does not know (NaN, lone surrogates) or no float can be (1e400).
     """
     try:
-        value = json.loads(body.decode("utf-8-sig"), parse_constant=_refuse_constant)
+        value = json.loads(
+            body.decode("utf-8-sig"), parse_constant=_refuse_constant, parse_float=_finite
+        )
     except RecursionError:
         raise _too_deep(max_depth) from None
     except UnicodeDecodeError:
@@ -149,6 +152,13 @@ def parse_object(body: bytes, max_depth: int) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise _bad_json(f"the request is not valid JSON: {name} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):  # an answer that repeats it would not be JSON
+        raise _bad_json(f"the request has the number {text[:100]}, which is too large")
+    return value
 
 
 def _too_deep(max_depth: int) -> HttpError:

@@ -95,7 +95,8 @@ class ResponsesDialect:
         told = error.to_openai()["error"]
         code = "server_error" if error.status >= 500 else "invalid_prompt"
         failure = {"code": code, "message": told["message"]}
-        return self._events.event("failed", response=self._response("failed", failure))
+        closed = self._output.end(is_cut=True)
+        return closed + self._events.event("failed", response=self._response("failed", failure))
 
     def _choice_events(self, choice: Any) -> bytes:
         delta = choice.delta.model_dump(mode="json", exclude_none=True, exclude={"role"})

@@ -224,6 +224,8 @@ def test_two_forms_of_an_answer_are_refused(serve: Any) -> None:
         (b'{"n": -Infinity}', "invalid_json"),
         (b'{"n": ' + b"9" * 5000 + b"}", "invalid_json"),
         (b'{"user": "\\ud800"}', "invalid_json"),
+        (b'{"temperature": 1e400}', "invalid_json"),
+        (b'{"metadata": {"a": [-1e999]}}', "invalid_json"),
         (b'{"a": ' + b"[" * 64 + b"]" * 64 + b"}", "invalid_json"),
         (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "invalid_json"),
         (b'{"a": ' * 100_000, "invalid_json"),

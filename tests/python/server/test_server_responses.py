@@ -11,6 +11,10 @@ from fake_model import write_model
 from live_server import CHAT, WAIT_S, LiveServer, error_of
 
 from mlc_native import AsyncMLCEngine
+from mlc_native.serve.streams import AddedText
+from mlc_native.server import ServerConfig
+from mlc_native.server.errors import HttpError
+from mlc_native.server.responses import ResponsesDialect
 
 RESPONSES = "/v1/responses"
 CALLS = [("weather", {"city": 'a "quoted" place', "days": 2}), ("time", {})]
@@ -323,6 +327,19 @@ def test_an_error_while_the_answer_is_written(serve: Any) -> None:
     final = events[-1]["response"]
     assert final["status"] == "failed"
     assert final["error"]["code"] == "server_error"
+
+
+def test_the_items_of_a_response_that_fails_have_what_was_sent() -> None:
+    dialect = ResponsesDialect(ask(stream=True), "fake", ServerConfig())
+    sent = dialect.opening()
+    sent += dialect.text_events(AddedText(0, "reasoning", "So"))
+    sent += dialect.text_events(AddedText(0, "content", "Let me"))
+    sent += dialect.error_events(HttpError(500, "the engine has failed"))
+    events = events_of(httpx.Response(200, content=sent))
+    final = events[-1]["response"]
+    assert final["output"] == rebuilt(events)
+    assert [item["status"] for item in final["output"]] == ["completed", "incomplete"]
+    assert final["output"][1]["content"][0]["text"] == "Let me"
 
 
 def test_an_error_of_a_plain_answer(serve: Any) -> None:
