@@ -121,14 +121,16 @@ class Gate:
         except ClientGone:
             pass
         except Exception as error:
-            write = self._error_writers.get(_path(scope).removeprefix("/v1"), error_body)
+            path = path_below_root(scope).removeprefix("/v1")
+            write = self._error_writers.get(path, error_body)
             await answer.send_error(public_error(error, given.decode()), write)
         finally:
             if self._logs_access:
                 self._log(scope, answer.status, time.perf_counter() - start)
 
     def _check_key(self, scope: Scope) -> None:
-        if self._keys and _path(scope) not in self._open_paths and not self._keys.allow(scope):
+        is_open = not self._keys or path_below_root(scope) in self._open_paths
+        if not is_open and not self._keys.allow(scope):
             raise HttpError(
                 401,
                 "the request needs a valid key: Authorization: Bearer KEY, or x-api-key: KEY",
@@ -149,7 +151,7 @@ class Gate:
         access_logger.info(json.dumps(entry))
 
 
-def _path(scope: Scope) -> str:
+def path_below_root(scope: Scope) -> str:
     """The path below the place where the app is mounted."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")

@@ -15,6 +15,8 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mlc_native.server.errors import ClientGone
+from mlc_native.server.gate import path_below_root
 from mlc_native.server.ray.prefixes import Key, prompt_keys
 
 _LOST = "the replica that answered has ended; send the request again"
@@ -51,7 +53,10 @@ class Front:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers an HTTP request."""
-        body = await self._read(receive)
+        try:
+            body = await self._read(receive)
+        except ClientGone:
+            return
         if body is None:
             await _refuse(send, 413, f"a request may have {self._max_body_bytes} bytes")
             return
@@ -67,10 +72,12 @@ class Front:
             await asyncio.gather(relay, gone, return_exceptions=True)
 
     async def _read(self, receive: Receive) -> bytes | None:
-        """The body; None if it is too large."""
+        """The body; None if it is too large. Raises ClientGone within it."""
         body = bytearray()
         while True:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
             body += message.get("body", b"")
             if len(body) > self._max_body_bytes:
                 return None
@@ -101,7 +108,7 @@ class Front:
 def _forwarded(scope: Scope, body: bytes) -> Forwarded:
     client = scope.get("client")
     return Forwarded(
-        *(scope["method"], scope["path"], scope.get("query_string", b"")),
+        *(scope["method"], path_below_root(scope), scope.get("query_string", b"")),
         [(bytes(name), bytes(value)) for name, value in scope["headers"]],
         body,
         None if client is None else (client[0], client[1]),

@@ -81,6 +81,7 @@ class Client:
 
     def __init__(self, data: bytes = b"{}") -> None:
         self.sent: list[Any] = []
+        self.scope: dict[str, str] = {}
         self.left = asyncio.Event()
         self.got_body = asyncio.Event()
         self._parts = [data[:2], data[2:]]
@@ -89,6 +90,7 @@ class Client:
         scope = {
             **{"type": "http", "method": "POST", "path": "/x", "query_string": b"q=1"},
             **{"headers": [(b"a", b"b")], "client": ("1.2.3.4", 5)},
+            **self.scope,
         }
         await front(scope, self._receive, self._send)
 
@@ -133,6 +135,29 @@ async def test_a_request_and_its_answer_arrive() -> None:
     assert client.text == b"/x?q=1hello."
     assert (b"a", b"b") in client.sent[0]["headers"]
     assert (b"client", b"1.2.3.4") in client.sent[0]["headers"]
+
+
+async def test_a_client_that_leaves_within_its_body_sends_no_request() -> None:
+    async def call(_: Forwarded) -> AsyncIterator[Any]:
+        pytest.fail("half of a body was passed on")
+        yield
+
+    messages = iter([{"type": "http.request", "body": b"{}", "more_body": True}])
+
+    async def receive() -> Any:
+        return next(messages, {"type": "http.disconnect"})
+
+    client = Client()
+    scope = {"type": "http", "method": "POST", "path": "/x", "headers": []}
+    await Front(call, 100)(scope, receive, client._send)
+    assert client.sent == []
+
+
+async def test_a_route_prefix_is_no_part_of_the_path() -> None:
+    client = Client(b"")
+    client.scope = {"path": "/llm/v1/models", "root_path": "/llm"}
+    await client.request(front_of(echo_app))
+    assert client.text == b"/v1/models?q=1."
 
 
 async def test_a_body_that_is_too_large() -> None:
