@@ -67,7 +67,7 @@ _TOOL_FORMATS: tuple[ToolFormat, ...] = (
         call="<|tool_call_begin|>",
         middle="<|tool_call_argument_begin|>",
         call_end="<|tool_call_end|>",
-        id_pattern=r"(?:functions\.)?([\w.-]+):[0-9]+",
+        id_pattern=r"(?:functions\.)?([\w.:/-]+):[0-9]+",
     ),
     NamedJson(
         "deepseek_v3",

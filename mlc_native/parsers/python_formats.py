@@ -24,7 +24,7 @@ from mlc_native.parsers.tool_format import (
 )
 
 _NAME = re.compile(r"[\w.:/-]*")
-_KEYWORD = re.compile(r"\w*")
+_KEYWORD = re.compile(r"\w*")  # empty for what is none
 _BLANK = regex(r"[ \n]?")
 
 
@@ -126,7 +126,9 @@ def _read_call(reader: Reader, calls: Calls) -> Steps[None]:
 
 def _grammar_of_call(tool: Tool) -> Format | None:
     arguments = arguments_of_schema(tool.schema)
-    if arguments is None or not all(_KEYWORD.fullmatch(each.name) for each in arguments):
+    if arguments is None or not all(
+        each.name and _KEYWORD.fullmatch(each.name) for each in arguments
+    ):
         return None
     elements = [(sequence(const(f"{each.name}="), each.value), each.required) for each in arguments]
     return sequence(const(f"{tool.name}("), separated_grammar(elements, ", "), const(")"))

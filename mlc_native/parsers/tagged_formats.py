@@ -132,7 +132,7 @@ class TaggedArguments(ToolFormat):
         arguments = arguments_of_schema(
             tool.schema, lambda schema: string_grammar(schema, self.value_end)
         )
-        if arguments is None:
+        if arguments is None or not all(self._can_write(each.name) for each in arguments):
             return None
         elements = []
         for each in arguments:
@@ -142,6 +142,10 @@ class TaggedArguments(ToolFormat):
         ends = [_BLANK, const(self.call_end)] if self.call_end else []
         name = const(f"{self.call}{tool.name}{self.name_end}")
         return sequence(name, elements_grammar(elements), *ends)
+
+    def _can_write(self, key: str) -> bool:
+        """Whether the name of an argument is read back as it is."""
+        return key == key.strip() and self.key_end[0] not in key
 
 
 class _StringValue:
