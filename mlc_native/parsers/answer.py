@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Literal
 
 from mlc_native.parsers.harmony import HarmonyCalls, read_messages
@@ -119,18 +120,11 @@ class AnswerParser:
         if not self._done:
             self._done = next(self._steps, self) is self
         deltas, self._deltas = self._deltas, []
-        return deltas
+        if len(deltas) < 2:
+            return deltas
+        return [_joined(list(group)) for _, group in groupby(deltas, _part)]
 
     def _add(self, delta: Delta) -> None:
-        """Adds a delta, joined with the last one if that is of the same kind."""
-        last = self._deltas[-1] if self._deltas else None
-        if isinstance(delta, TextDelta):
-            if isinstance(last, TextDelta) and last.kind == delta.kind:
-                last.text += delta.text
-                return
-        elif isinstance(last, CallDelta) and delta.name is last.name is None:
-            last.arguments += delta.arguments
-            return
         self._deltas.append(delta)
 
     def _content(self, text: str) -> None:
@@ -220,6 +214,25 @@ class AnswerParser:
     def _settle_as_content(self) -> None:
         self._content("".join(self._reader.taken))
         self._reader.forget()
+
+
+def _part(delta: Delta) -> object:
+    """What is the same of deltas that become one: the kind of a text, the call of arguments."""
+    if isinstance(delta, TextDelta):
+        return delta.kind
+    return delta.index if delta.name is None else delta
+
+
+def _joined(deltas: list[Delta]) -> Delta:
+    """Deltas of the same part as one, in time that is linear in their length."""
+    first = deltas[0]
+    if len(deltas) == 1:
+        return first
+    if isinstance(first, TextDelta):
+        texts = [delta.text for delta in deltas if isinstance(delta, TextDelta)]
+        return TextDelta(first.kind, "".join(texts))
+    pieces = [delta.arguments for delta in deltas if isinstance(delta, CallDelta)]
+    return CallDelta(first.index, arguments="".join(pieces))
 
 
 class _Parts:

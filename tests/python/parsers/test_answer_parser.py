@@ -173,6 +173,31 @@ def test_one_call_without_parallel_calls() -> None:
     assert read(syntax("hermes", parallel=False), [call * 3]) == Read("", "", [("time", "{}")])
 
 
+@pytest.mark.parametrize(
+    ("text", "of"),
+    [
+        ("<tool_call>" * 1000, syntax("hermes")),
+        ("<think>" + "a \n" * 1000, syntax(None, reasoning=THINK)),
+        ('<tool_call>{"name": "f", "arguments": {"a": "' + "\\n" * 1000 + '"}}', syntax("hermes")),
+    ],
+)
+def test_texts_of_a_whole_answer_are_joined_once(
+    text: str, of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not piece by piece, which takes time that is quadratic in their number."""
+    sizes: list[int] = []
+
+    def keep(delta: Any, name: str, value: Any) -> None:
+        if isinstance(value, str):
+            sizes.append(len(value))
+        object.__setattr__(delta, name, value)
+
+    for kind in (TextDelta, CallDelta):
+        monkeypatch.setattr(kind, "__setattr__", keep)
+    read(of, [text])
+    assert len(text) // 2 < sum(sizes) < 3 * len(text)
+
+
 def test_ids_are_fresh_and_of_the_length_that_templates_want() -> None:
     def ids(name: str, text: str) -> list[str]:
         deltas = AnswerParser(syntax(name)).feed(text)
