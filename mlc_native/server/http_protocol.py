@@ -173,9 +173,6 @@ class LimitedProtocol(HttpToolsProtocol):
         """Answers what is no request, and closes the connection."""
         self._refuse(self._refusal or b"400 Bad Request")
 
-    def _unsupported_upgrade_warning(self) -> None:
-        """There is no other protocol to install: who asks for one is answered in HTTP."""
-
     def _refuse(self, status: bytes) -> None:
         if not self.transport.is_closing():
             self.transport.write(
