@@ -331,6 +331,7 @@ TEST(CApi, ANameThatTheEngineMakesIsNotInUse) {
   EXPECT_EQ(mlcn_request_wait(second, MLCN_FOREVER, nullptr), MLCN_OK);
   EXPECT_EQ(unnamed.tokens.size(), 20u);
   mlcn_request_cancel(request);
+  EXPECT_EQ(mlcn_request_wait(request, MLCN_FOREVER, nullptr), MLCN_OK);
   mlcn_request_release(second);
   mlcn_request_release(request);
 }
