@@ -233,23 +233,16 @@ TEST(CudaModel, ReplayedStepsHaveTheBitsOfTheFirstOnes) {
   }
 }
 
-// On a GPU that knows them; elsewhere the models are the same.
-TEST(CudaModel, DependentLaunchesChangeNoBits) {
+// Dependent launches are only on GPUs that know them; elsewhere the models are the same.
+TEST(CudaModel, DependentLaunchesAndPrefetchesChangeNoBits) {
   TinyModel tiny("Qwen3ForCausalLM");
-  const auto dependent = DecodeSteps(*tiny.OnDevice("bfloat16"), 5);
-  setenv("MLC_NATIVE_CUDA_DEPENDENT_LAUNCH", "0", 1);
-  const auto one_by_one = DecodeSteps(*tiny.OnDevice("bfloat16"), 5);
-  unsetenv("MLC_NATIVE_CUDA_DEPENDENT_LAUNCH");
-  EXPECT_EQ(dependent, one_by_one);
-}
-
-TEST(CudaModel, PrefetchesChangeNoBits) {
-  TinyModel tiny("Qwen3ForCausalLM");
-  const auto without = DecodeSteps(*tiny.OnDevice("bfloat16"), 5);
-  setenv("MLC_NATIVE_CUDA_PREFETCH_MB", "16", 1);
-  const auto with = DecodeSteps(*tiny.OnDevice("bfloat16"), 5);
-  unsetenv("MLC_NATIVE_CUDA_PREFETCH_MB");
-  EXPECT_EQ(with, without);
+  const auto usual = DecodeSteps(*tiny.OnDevice("bfloat16"), 5);
+  for (const auto& [variable, value] : {std::pair{"MLC_NATIVE_CUDA_DEPENDENT_LAUNCH", "0"},
+                                        {"MLC_NATIVE_CUDA_PREFETCH_MB", "16"}}) {
+    setenv(variable, value, 1);
+    EXPECT_EQ(DecodeSteps(*tiny.OnDevice("bfloat16"), 5), usual) << variable;
+    unsetenv(variable);
+  }
 }
 
 // Families whose queries and keys are treated differently, in steps of one row.
