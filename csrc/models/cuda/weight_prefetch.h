@@ -29,12 +29,12 @@ class WeightPrefetch {
   // How far the forward has asked.
   using Cursor = int64_t;
 
-  // Sets args.prefetches of the product of a layer. Others than kQkv, kOut, kGateUp and kDown of a
-  // layer without experts ask for nothing.
+  // Sets args.prefetches of a product. Requires: it is kQkv or kOut, or kGateUp or kDown of a layer
+  // without experts. The products of a forward come in their order.
   void Ask(size_t layer, LinearRole role, Cursor* cursor, kernels::cuda::GemvArgs* args) const;
 
  private:
-  static constexpr int64_t kAlign = 256;  // of weights, and of where a window ends
+  static constexpr int64_t kAlign = 256;  // of weights and windows
   struct Part {
     const std::byte* data = nullptr;
     int64_t bytes = 0;

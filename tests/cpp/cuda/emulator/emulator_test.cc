@@ -101,12 +101,13 @@ TEST_F(EmulatorTest, DiesOfWhatTheHardwareWouldNotForgive) {
 
 // The hardware forgives it, but it would be a mistake.
 TEST_F(EmulatorTest, DiesOfPrefetchesOfWhatIsNoWeight) {
-  DeviceArray<float> never_written(32), written(32);
+  DeviceArray<float> never_written(32), written(32), large(1 << 18);
   LaunchAndWait(PastTheEndKernel, 32, Arrays{written.data(), nullptr});
   LaunchAndWait(PrefetchKernel, 32, Prefetch{never_written.data(), 128});
   for (const Prefetch& wrong : {Prefetch{never_written.data(), 144},
                                 {never_written.data(), 8},
                                 {never_written.data() + 1, 16},
+                                {large.data(), 1 << 20},
                                 {written.data(), 16}}) {
     EXPECT_DEATH(LaunchAndWait(PrefetchKernel, 32, wrong), "no weight");
   }
