@@ -84,12 +84,14 @@ def openvino_side(path: str, bits: int, threads: int) -> Side:
     scheduler.max_num_batched_tokens = MOST_TOKENS
     scheduler.enable_prefix_caching = False
     scheduler.cache_size = 4  # GB
-    # Restricted to AVX2, it has no bfloat16 and computes in fp32, its default then; without VNNI,
-    # the products of its dynamic quantization have no kernel.
+    # Without instructions for bfloat16 it computes in fp32, its default then. Restricted to AVX2
+    # without VNNI, the products of its dynamic quantization have no kernel.
     restricted = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+    has_bf16 = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    in_bf16 = has_bf16 and not restricted
     precisions: dict[str, object] = {
-        "KV_CACHE_PRECISION": ov.Type.f16 if restricted else ov.Type.bf16,
-        "INFERENCE_PRECISION_HINT": ov.Type.f32 if restricted else ov.Type.bf16,
+        "KV_CACHE_PRECISION": ov.Type.bf16 if in_bf16 else ov.Type.f16,
+        "INFERENCE_PRECISION_HINT": ov.Type.bf16 if in_bf16 else ov.Type.f32,
     }
     if restricted == "AVX2":
         precisions["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0

@@ -125,6 +125,19 @@ struct Tile {
   int64_t prefetch_end;   // 0: nothing is prefetched, else that of a step's last line
 };
 
+// Prefetches the part of a group's inputs that belongs to a step. Elements of floats are so large
+// that the inputs of a full tile's next group come from the level-2 cache, a line or two per row,
+// which the hardware's prefetches do not follow.
+template <typename F, int kRows>
+inline void PrefetchInputs(const typename F::Input* x, int step) {
+  if constexpr (!F::kSumsIntegers && kRows == F::kMaxRows) {
+    constexpr int64_t kBytes = kRows * sizeof(typename F::Input) / F::kSteps;
+    for (int64_t at = 0; at < kBytes; at += kLine) {
+      Prefetch(reinterpret_cast<const char*>(x) + step * kBytes + at);
+    }
+  }
+}
+
 // The loops over the sums must be fully unrolled, so that the sums stay in registers.
 template <typename F, int kRows>
 inline void RunTile(const Tile& t) {
@@ -141,7 +154,8 @@ inline void RunTile(const Tile& t) {
   const auto* x = static_cast<const typename F::Input*>(t.x);
   const char* prefetch = t.prefetch;
   for (int64_t g = 0; g < t.groups; ++g, w += F::kTileBytes, x += kRows) {
-    F::Add(w, x, sums, [&](int) {
+    F::Add(w, x, sums, [&](int step) {
+      PrefetchInputs<F, kRows>(x + kRows, step);
 #pragma GCC unroll 1
       for (int64_t at = 0; at < t.prefetch_end; at += kLine) {
         t.prefetch_l2 ? PrefetchL2(prefetch + at) : Prefetch(prefetch + at);
@@ -220,11 +234,10 @@ class Problem {
   static constexpr bool kOneRowPrefetches =
       F::kGroupBytes / F::kSteps % kLine == 0 || !F::kSumsIntegers || kPanel < 32;
 
-  // Whether prefetches go to the level-2 cache: for one or two tiles of floats with so many rows
-  // that products and reads take about as long. The level-1 cache has fewer misses in flight.
-  bool PrefetchesL2() const {
-    return !F::kSumsIntegers && split_.tiles() <= 2 && a_.m >= kL2FromRows;
-  }
+  // Whether prefetches go to the level-2 cache: for floats with so many rows that products and reads
+  // take about as long, since the level-1 cache has fewer misses in flight, and with more, when the
+  // block that all tiles share and their inputs fill it.
+  bool PrefetchesL2() const { return !F::kSumsIntegers && a_.m >= kL2FromRows; }
 
   // The sums of all tiles stay in `sums` until the last groups have been added.
   void RunBlock(Range tiles, Range groups, int64_t panel, float* sums, char* wide) const {
