@@ -64,6 +64,12 @@ int64_t RequestStateEntry::RoomBeforeDraw(int64_t max_sequence_length) const {
   return std::min(of_sequence, of_answer) - 1;
 }
 
+void RequestStateEntry::TakePrompt() {
+  if (!lacks_prompt) return;
+  tokens = rstate->request->prompt_token_ids;
+  lacks_prompt = false;
+}
+
 void RequestStateEntry::CountPromptTokens(int64_t num_cached) {
   const int64_t prompt_len = rstate->request->prompt_len();
   const auto count = [&](int64_t num_tokens, int64_t* counter) {
@@ -96,7 +102,7 @@ RequestState::RequestState(RequestPtr request_in,
         entries[0].child_indices.push_back(i);
         entries[i].parent_idx = 0;
       } else {
-        entries[i].tokens = request->prompt_token_ids;
+        entries[i].lacks_prompt = true;
         entries[i].num_prompt_counted = request->prompt_len();  // by the root
       }
     }

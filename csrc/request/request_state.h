@@ -3,9 +3,9 @@
 // n == 1: one entry. n > 1: entry 0 is the root, which prefills the prompt and generates nothing;
 // entries 1, 2, ... are its children (parent_idx 0), forked from the root's pages when its prefill
 // is complete. The root then holds no pages and stays alive until its children have finished. At
-// most as many as the engine can run are children; the entries behind them prefill the prompt
-// themselves, when there is room. Each entry has its own internal id; entry i draws with sequence
-// index i - 1, a lone entry with 0.
+// most as many as the engine can run are children; the entries behind them get the prompt when
+// there is room for them, and prefill it themselves. Each entry has its own internal id; entry i
+// draws with sequence index i - 1, a lone entry with 0.
 //
 // A sequence is its tokens and how many of them are in the KV cache:
 //   0 <= kv_len <= tokens.size(); prompt = tokens[0, prompt_len), generated = the rest.
@@ -72,7 +72,10 @@ struct RequestStateEntry {
 
   RequestState* rstate = nullptr;  // the request that this is an entry of
   RequestModelState mstate;
-  std::vector<int32_t> tokens;  // prompt + generated; empty for a child that is not forked yet
+  // Prompt + generated. Empty for a child that is not forked yet, for an entry that has not got the
+  // prompt yet, and for an answer whose end is delivered: n may be large, and the prompt long.
+  std::vector<int32_t> tokens;
+  bool lacks_prompt = false;
   TokenCounts generated_counts;
   // The rows of steps in flight that draw the tokens behind `tokens`, in order. Each step numbers
   // its rows from 0.
@@ -139,7 +142,8 @@ struct RequestStateEntry {
   bool finished() const { return status == RequestStateStatus::kFinished; }
   // Has tokens to prefill, for the first time or again.
   bool waits_for_prefill() const {
-    return status == RequestStateStatus::kPending && !tokens.empty() && num_tokens_to_compute() > 0;
+    return status == RequestStateStatus::kPending &&
+           (lacks_prompt || (!tokens.empty() && num_tokens_to_compute() > 0));
   }
   // The root of branches that start when the step of its prompt is collected.
   bool waits_for_branches() const {
@@ -147,6 +151,8 @@ struct RequestStateEntry {
            num_tokens_to_compute() == 0;
   }
 
+  // To be called before what it has to prefill is asked for.
+  void TakePrompt();
   // Adds the prompt tokens that collected steps have computed or found in the cache (the first
   // num_cached) to the request's metrics, each once: recomputation does not count.
   void CountPromptTokens(int64_t num_cached);

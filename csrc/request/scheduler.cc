@@ -76,6 +76,7 @@ bool PlanEntry(RequestStateEntry& entry, EngineStateObj& state, const PagedKvCac
                Budget* budget, StepPlan* plan) {
   const int64_t num_sequences = entry.is_root_of_branches() ? std::ssize(entry.child_indices) : 1;
   if (budget->rows == 0 || num_sequences > budget->sequences) return false;
+  entry.TakePrompt();
   const Demand demand = DemandOf(entry, state, kv, *budget);
   if (!PagesSuffice(demand.pages, *budget)) return false;
   const PlannedSlice slice = FittingSlice(entry, demand.num_cached, *budget);

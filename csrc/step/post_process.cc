@@ -242,6 +242,7 @@ void ProcessRequest(StepContext& context, RequestState& rstate) {
     context.state.postproc_workspace.outputs.push_back(std::move(output));
     for (RequestStateEntry& leaf : rstate.leaves()) {
       leaf.finish_reason_delivered = leaf.finish_reason.has_value();
+      if (leaf.finish_reason_delivered) leaf.tokens = {};
     }
   }
   rstate.delivery_begun = false;

@@ -10,6 +10,7 @@ import pytest
 
 from mlc_native import EngineConfig, SyncMLCEngine
 from mlc_native.errors import EngineRequestError, InvalidRequest
+from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.serve.data import RequestStreamOutput, TextData, TokenData
 
@@ -253,3 +254,32 @@ def test_tracing(make_model: MakeModel, fake_lib: str) -> None:
     assert engine.trace_recorder is not None
     events = json.loads(engine.trace_recorder.dump_json())
     assert {"B", "E"} <= {event["ph"] for event in events}
+
+
+def test_only_answers_that_run_hold_the_prompt() -> None:
+    """n may be large, and the prompt long: what waits and what has ended takes no memory for it."""
+    engine = SyncMLCEngine(
+        "demo", "cpu", engine_config=EngineConfig(max_num_sequence=2, verbose=False)
+    )
+    prompt, num_tokens, n = [10 + i % 50 for i in range(100)], 4, 20
+    endless = DebugConfig(ignore_eos=True)
+    config = GenerationConfig(n=n, max_tokens=num_tokens, temperature=0, debug_config=endless)
+    answers: list[list[int]] = [[] for _ in range(n)]
+
+    def collect(outputs: list[RequestStreamOutput]) -> None:
+        for output in outputs:
+            for answer, delta in zip(answers, output.unpack()[1], strict=False):
+                answer += delta.delta_token_ids
+
+    engine.set_request_stream_callback(collect)
+    engine.add_request(engine.create_request("many", prompt, config))
+    most = 0
+    while not engine.empty():
+        state = json.loads(engine._engine().debug_call("dump_state"))
+        most = max(most, sum(entry["num_tokens"] for entry in state["requests"]["many"]))
+        engine._engine().debug_call("audit_pages")
+        engine.step()
+    # That of the root, and one for each sequence that runs.
+    assert most <= 3 * (len(prompt) + num_tokens)
+    assert len(answers[0]) == num_tokens
+    assert answers == [answers[0]] * n
