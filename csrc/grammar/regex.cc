@@ -232,7 +232,8 @@ class PatternWriter {
     const bool is_one = inside.kind == Kind::kCharacter && part->front() != '(';
     std::string text = is_one ? *part : '(' + *part + ')';
     if (node.most < 0 && node.least <= 1) return text + (node.least == 0 ? '*' : '+');
-    if (node.most == 1 && node.least == 0) return text + '?';
+    // The library lets "(ab*)?" match "b", and not "(ab*){0,1}".
+    if (is_one && node.most == 1 && node.least == 0) return text + '?';
     text += '{' + std::to_string(node.least);
     if (node.most != node.least) text += ',';
     if (node.most > node.least) text += std::to_string(node.most);

@@ -7,8 +7,11 @@ others for each commit. MLC_NATIVE_SCHEMA_SEED draws the same again.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import random
+import re
 import subprocess
 import sys
 import tarfile
@@ -72,6 +75,35 @@ def test_drawn_schemas_are_enforced(grammars: SchemaGrammars) -> None:
     first = first_seed()
     accepted = sum(check_drawn(grammars, first + i, 10) for i in range(60))
     assert accepted > 10
+
+
+def drawn_pattern(rng: random.Random, depth: int) -> str:
+    """Alternatives, groups and repetitions of three letters."""
+
+    def part() -> str:
+        if depth > 0 and rng.random() < 0.5:
+            return f"({drawn_pattern(rng, depth - 1)})"
+        return rng.choice(["a", "b", "c", "[ab]", "[^a]"])
+
+    repetitions = ["", "", "?", "*", "+", "{0,2}", "{2}", "{2,}"]
+    branches = [
+        "".join(part() + rng.choice(repetitions) for _ in range(rng.randint(1, 3)))
+        for _ in range(rng.choice([1, 1, 2]))
+    ]
+    return "|".join(branches)
+
+
+def test_patterns_match_what_they_say(grammars: SchemaGrammars) -> None:
+    """On all short texts, since the grammar library reads "(ab*)?" in a way of its own."""
+    rng = random.Random(11)
+    texts = ["".join(text) for size in range(5) for text in itertools.product("abc", repeat=size)]
+    patterns = ["(ab*)?", "(b*a)?", "(b{2,})?c", *(drawn_pattern(rng, 2) for _ in range(80))]
+    for pattern in patterns:
+        schema = {"type": "string", "pattern": f"^({pattern})$"}
+        answer = grammars.ask(schema, True, [f'"{text}"' for text in texts])
+        assert not answer.refused, pattern
+        expected = tuple(re.fullmatch(pattern, text) is not None for text in texts)
+        assert answer.accepts == expected, pattern
 
 
 @pytest.mark.nightly
