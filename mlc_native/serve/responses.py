@@ -31,7 +31,12 @@ from mlc_native.serve.chat_messages import (
     text_delta,
     whole_message,
 )
-from mlc_native.serve.logprobs import chat_logprobs, completion_logprobs, joined_logprobs
+from mlc_native.serve.logprobs import (
+    AnswerOffsets,
+    chat_logprobs,
+    completion_logprobs,
+    joined_logprobs,
+)
 from mlc_native.serve.prompt_logprobs import (
     ScoredPrompt,
     echo_logprobs,
@@ -245,7 +250,8 @@ class CompletionResponder:
         self._num_prompt_logprobs = request.prompt_logprobs
         self._num_echoed_logprobs = request.logprobs if request.echo else None
         self._prompt_is_delivered = False
-        self._offsets: dict[int, int] = {}  # characters delivered, per choice
+        self._has_logprobs = request.logprobs is not None
+        self._offsets: dict[int, AnswerOffsets] = {}  # of a stream with logprobs, per choice
         self._begun: set[int] = set()  # choices that have a chunk
 
     def opening(self) -> list[CompletionResponse]:
@@ -262,6 +268,8 @@ class CompletionResponder:
         pieces += self._prompt_chunks(outputs[0].scored_prompt)
         for index, output in enumerate(outputs):
             text = output.delta_text
+            if self._has_logprobs:
+                self._offsets_of(index).add_text(text)
             if self.prompt_token_ids is None and _has_only_text(output):
                 if text:
                     pieces.append(AddedText(self._first_index + index, "content", text))
@@ -272,7 +280,6 @@ class CompletionResponder:
                 or _returned(output.delta_token_ids, self.prompt_token_ids)
             ):
                 pieces.append(self._response([self._choice(index, output)], None))
-            self._offsets[index] = self._offset(index) + len(text)
         return pieces
 
     def chunk(self, added: AddedText) -> CompletionResponse:
@@ -293,9 +300,7 @@ class CompletionResponder:
                 index=self._first_index + index,
                 finish_reason=answer.finish_reason,
                 text=self._prefix + "".join(answer.texts),
-                logprobs=joined_logprobs(
-                    echoed, completion_logprobs(answer.logprobs, len(self._prefix))
-                ),
+                logprobs=joined_logprobs(echoed, self._whole_logprobs(answer)),
                 token_ids=_returned(answer.token_ids, self.prompt_token_ids),
                 prompt_token_ids=self.prompt_token_ids,
             )
@@ -304,6 +309,11 @@ class CompletionResponder:
         for choice in choices:  # the constructor would check and copy them
             choice.prompt_logprobs = of_prompt
         return self._response(choices, usage)
+
+    def _whole_logprobs(self, answer: _Answer) -> CompletionLogProbs | None:
+        offsets = AnswerOffsets(len(self._prefix))
+        offsets.add_text("".join(answer.texts))
+        return completion_logprobs(answer.logprobs, offsets)
 
     def _prompt_fields(
         self, scored: ScoredPrompt | None
@@ -347,14 +357,13 @@ class CompletionResponder:
             index=self._first_index + index,
             finish_reason=output.finish_reason,
             text=output.delta_text,
-            logprobs=completion_logprobs(output.delta_logprob_json_strs, self._offset(index)),
+            logprobs=completion_logprobs(output.delta_logprob_json_strs, self._offsets_of(index)),
             token_ids=_returned(output.delta_token_ids, self.prompt_token_ids),
             prompt_token_ids=self._prompt_ids_of_first_chunk(index),
         )
 
-    def _offset(self, index: int) -> int:
-        """The number of characters that a choice has so far."""
-        return self._offsets.get(index, len(self._prefix))
+    def _offsets_of(self, index: int) -> AnswerOffsets:
+        return self._offsets.setdefault(index, AnswerOffsets(len(self._prefix)))
 
     def _response(
         self, choices: list[CompletionResponseChoice], usage: CompletionUsage | None

@@ -299,6 +299,18 @@ def test_completion_echo_logprobs(openai_engine: Engines) -> None:
     assert tokens == choice.logprobs.tokens
 
 
+def test_completion_offsets_count_characters(openai_engine: Engines) -> None:
+    """Tokens of one byte: a character belongs to the one with its first byte."""
+    engine = openai_engine(answer="a€é!")
+    arguments: dict[str, Any] = {"prompt": "€ ", "echo": True, "logprobs": 1}
+    choice = engine.complete(**arguments).choices[0]
+    assert choice.text == "€ a€é!"
+    assert choice.logprobs.text_offset == [0, 1, 1, 1, 2, 3, 4, 4, 4, 5, 5]
+    chunks = engine.complete(**arguments, stream=True)
+    parts = [lp for chunk in chunks if (lp := chunk.choices[0].logprobs)]
+    assert [offset for lp in parts for offset in lp.text_offset] == choice.logprobs.text_offset
+
+
 def test_completion_echo_of_token_ids(openai_engine: Engines) -> None:
     response = openai_engine(answer="c").complete(prompt=[97, 98], echo=True)
     assert response.choices[0].text == "abc"

@@ -19,6 +19,7 @@ from mlc_native.errors import InvalidRequest
 from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.serve import responses
+from mlc_native.serve.logprobs import AnswerOffsets
 from mlc_native.serve.prompt_logprobs import prompt_logprobs, text_offsets
 
 MakeModel = Callable[..., str]
@@ -345,6 +346,18 @@ def test_text_offsets_of_tokens_that_the_text_does_not_show() -> None:
     assert text_offsets(["€".encode()[:1], "€".encode()[1:], b"x"], "€x") == [0, 1, 1]
     assert text_offsets([], "abc") == []
     assert text_offsets([b"x"], "") == [0]
+
+
+def test_offsets_of_an_answer_whose_text_comes_in_pieces() -> None:
+    offsets = AnswerOffsets(3)
+    offsets.add_text("Hel")  # of a token whose rest is withheld
+    offsets.add_text("lo ")
+    assert [offsets.next(token) for token in (b" Hello", b"<|end|>", b" ")] == [3, 8, 8]
+    assert offsets.next("€".encode()[:2]) == 9
+    assert offsets.next(b"<|end|>") == 10
+    offsets.add_text("€\ufffdx")
+    assert offsets.next("€".encode()[2:]) == 10
+    assert [offsets.next(token) for token in (b"\xff", b"x", b"")] == [10, 11, 12]
 
 
 def test_the_end_of_the_sequence_in_a_prompt_has_a_score(openai: Any) -> None:
