@@ -153,6 +153,7 @@ void AddedTokens::Cut(const TextPiece& whole, const std::vector<Match>& matches,
       }
       end = spaces.end;
     }
+    if (token->lstrip && begin >= end) continue;  // a token before it has taken all of its spaces
     if (done < begin) pieces->push_back(piece(done, begin));
     TextPiece found = piece(begin, std::max(begin, end));
     found.token_id = token->id;

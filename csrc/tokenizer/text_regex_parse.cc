@@ -62,6 +62,12 @@ CharRanges WithoutCase(const CharRanges& set) {
   return Unite(set, other);
 }
 
+// \w within a class. Oniguruma takes these characters for word characters outside of classes alone.
+CharRanges WordsOfClasses() {
+  const CharRanges fractions{{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}};
+  return Intersect(unicode::PatternWords().ranges(), Complement(fractions));
+}
+
 class TextRegexParser {
  public:
   explicit TextRegexParser(std::u32string text) : text_(std::move(text)) {}
@@ -124,7 +130,7 @@ class TextRegexParser {
         return Character(Class(), ignore_case);
       case '\\':
         if (Take('z')) return {.kind = Kind::kNextIsNot, .set = {{0, kMaxCodePoint}}};
-        return Character(Escape(), ignore_case);
+        return Character(Escape(/*in_class=*/false), ignore_case);
       case '.':
         return {.kind = Kind::kSet, .set = Complement({{'\n', '\n'}})};
       case '$':
@@ -274,11 +280,11 @@ class TextRegexParser {
 
   CharRanges ClassAtom() {
     const char32_t c = Next("a class");
-    if (c == '\\') return Escape();
+    if (c == '\\') return Escape(/*in_class=*/true);
     return {{c, c}};
   }
 
-  CharRanges Escape() {
+  CharRanges Escape(bool in_class) {
     const char32_t c = Next("an escape");
     const auto set = [](const CharRanges& ranges, bool is_negated) {
       return is_negated ? Complement(ranges) : ranges;
@@ -292,7 +298,7 @@ class TextRegexParser {
         return set(unicode::OfCategories(1u << static_cast<uint32_t>(Category::kNd)), c == 'D');
       case 'w':
       case 'W':
-        return set(unicode::PatternWords().ranges(), c == 'W');
+        return set(in_class ? WordsOfClasses() : unicode::PatternWords().ranges(), c == 'W');
       case 'p':
       case 'P':
         return Property(c == 'P');

@@ -114,6 +114,18 @@ def test_long_texts_take_little_time(pair: tuple[HFTokenizer, _core.Tokenizer], 
     assert time.process_time() - start < 60  # about 0.3 s for 1 MB
 
 
+def test_a_token_between_spaces_that_are_taken_is_none(tmp_path: Path) -> None:
+    """The one before it takes all spaces behind it, among them the token itself."""
+    path = tmp_path / "tokenizer.json"
+    tokenizer = HFTokenizer(models.BPE(vocab={"a": 0, "b": 1}, merges=[]))
+    tokenizer.add_tokens([AddedToken("<x>", rstrip=True, normalized=False)])
+    tokenizer.add_tokens([AddedToken("\n", lstrip=True, normalized=False)])
+    tokenizer.save(str(path))
+    ours = load(path)
+    for text in ("a<x> \nb", "a<x>\nb", "a \n<x>b", "\n \nb"):
+        assert ours.encode(text) == tokenizer.encode(text).ids, text
+
+
 # ----------------------------------------------------------------------------- control tokens
 
 
@@ -269,6 +281,7 @@ def test_any_pattern_splits_as_in_the_package(tmp_path: Path) -> None:
     """Expressions made of pieces, so that none is known beforehand."""
     rng = random.Random(8)
     atoms = [r"\s", r"\S", r"\p{L}", r"\p{N}", r"[^\s\p{L}]", "a", r"\d", r"\w", " ", "[a-f]", "'"]
+    atoms += [r"[^\w\s]", r"[\w-]"]
     vocab = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     path = tmp_path / "tokenizer.json"
     for _ in range(40):

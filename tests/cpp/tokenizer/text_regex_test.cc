@@ -47,6 +47,9 @@ TEST(TextRegex, Classes) {
   EXPECT_EQ(MatchesOf(R"([\x{4e00}-龥]+)", "a日本"), (Found{"日本"}));
   EXPECT_EQ(MatchesOf(R"(\p{Han}+)", "日本です"), (Found{"日本"}));
   EXPECT_EQ(MatchesOf(R"(\P{L}+)", "a1-b"), (Found{"1-"}));
+  EXPECT_EQ(MatchesOf(R"(\w+)", "a\u00BD-"), (Found{"a\u00BD"})) << "as Oniguruma";
+  EXPECT_EQ(MatchesOf(R"([\w]+)", "a\u00BD-"), (Found{"a"}));
+  EXPECT_EQ(MatchesOf(R"([^\w]+)", "a\u00BD-"), (Found{"\u00BD-"}));
 }
 
 TEST(TextRegex, WithoutCase) {
