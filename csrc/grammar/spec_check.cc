@@ -28,12 +28,10 @@ void CheckJson(const GrammarSpec& spec) {
   }
 }
 
-// An anchor in the middle of a regex, which the library ignores, is not needed where a match
-// begins or ends anyway ("^a$|^b$").
-std::string WithoutInnerAnchors(const std::string& text) {
-  const bool has_anchor = text.find('^', 1) != std::string::npos ||
-                          std::min(text.find('$'), text.size()) + 1 < text.size();
-  const std::optional<Regex> regex = has_anchor ? Regex::Parse(text) : std::nullopt;
+// A regex in the form that the library reads as ECMA-262 has it. It ignores anchors in the middle,
+// and lets "." be the end of a line and a class the bytes of surrogates, which are no UTF-8.
+std::string LibraryRegex(const std::string& text) {
+  const std::optional<Regex> regex = Regex::Parse(text);
   return regex ? regex->ForLibrary(Regex::Place::kText).value_or(text) : text;
 }
 
@@ -92,7 +90,7 @@ GrammarSpec RewriteGrammar(const GrammarSpec& spec) {
     rewritten.text = RewriteSchema(spec.text, spec.strict);
   }
   if (spec.kind == GrammarKind::kStructuralTag) rewritten.text = RewriteTag(spec.text);
-  if (spec.kind == GrammarKind::kRegex) rewritten.text = WithoutInnerAnchors(spec.text);
+  if (spec.kind == GrammarKind::kRegex) rewritten.text = LibraryRegex(spec.text);
   return rewritten;
 }
 

@@ -280,6 +280,17 @@ TEST_F(SchemaEnforcementTest, AnchorsOfARegex) {
   EXPECT_THAT(Refusal(*compiler_, {GrammarKind::kRegex, "b^a"}), HasSubstr("does not enforce"));
 }
 
+// The library lets "." be the end of a line, and any class the bytes of surrogates.
+TEST_F(SchemaEnforcementTest, CharactersOfARegex) {
+  for (const char* regex : {".*", ".*[^,]"}) {
+    const auto grammar = Compile(GrammarKind::kRegex, regex);
+    EXPECT_TRUE(Matches(*grammar, "a \u00E9\u65E5\U0001F338")) << regex;
+    EXPECT_FALSE(Matches(*grammar, "a\nb")) << regex;
+    EXPECT_FALSE(AcceptText(*grammar->NewMatcher(0), "a\xED\xA0")) << regex;
+  }
+  EXPECT_TRUE(Matches(*Compile(GrammarKind::kRegex, R"([\s\S]*)"), "a\nb"));
+}
+
 TEST_F(SchemaEnforcementTest, WithoutStrictnessMembersAreFree) {
   const std::string schema = R"({"type": "object", "properties": {"a": {"const": 1}},
                                  "not": {"required": ["c"]}})";
