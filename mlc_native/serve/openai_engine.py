@@ -254,9 +254,7 @@ class OpenAIEngine(EngineRequests):
         first_index: int,
     ) -> OpenAICall:
         setup = self._model.current
-        echo: str | list[int] = prompt if request.echo else ""
-        if not isinstance(echo, str):
-            echo = setup.tokenizer.decode(echo) if setup.tokenizer is not None else ""
+        echo = _echo_of(prompt, setup) if request.echo else ""
         responder = CompletionResponder(
             request, response_id, setup.name, echo=echo, first_index=first_index
         )
@@ -266,3 +264,13 @@ class OpenAIEngine(EngineRequests):
             begins_turn=False,
             add_special_tokens=request.add_special_tokens is not False,
         )
+
+
+def _echo_of(prompt: str | list[int], setup: ModelSetup) -> str:
+    """The text of a prompt."""
+    if isinstance(prompt, str):
+        return prompt
+    try:
+        return setup.tokenizer.decode(prompt) if setup.tokenizer is not None else ""
+    except InvalidRequest:  # the prompt is refused for the same ids, by the name of its field
+        return ""

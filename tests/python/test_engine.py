@@ -317,6 +317,16 @@ def test_completion_echo_of_token_ids(openai_engine: Engines) -> None:
     assert response.id.startswith("cmpl-")
 
 
+@pytest.mark.parametrize("token", [-1, 1 << 40])
+@pytest.mark.parametrize("echo", [False, True])
+def test_a_prompt_of_no_token_is_refused_by_its_name(
+    openai_engine: Engines, token: int, echo: bool
+) -> None:
+    with pytest.raises(InvalidRequest, match=rf"\[0, 2\^31\), got {token}") as error:
+        openai_engine(answer="c").complete(prompt=[97, token], echo=echo)
+    assert error.value.field == "prompt"
+
+
 def test_extra_body(openai_engine: Engines) -> None:
     engine = openai_engine(answer="abc")
     response = engine.chat(
