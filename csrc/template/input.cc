@@ -52,8 +52,7 @@ void InputBuilder::End() {
 void InputBuilder::Key(std::string_view name) {
   MLC_CHECK(!open_.empty() && open_.back().dict != nullptr);
   CheckUtf8(name);
-  // The names of the variables and of a message's fields are no texts of the request.
-  const bool foreign = !is_own() && open_.size() > kMessageDepth;
+  const bool foreign = !is_own() && open_.size() > 1;  // the name of a variable is no text
   open_.back().key = NewText(arena_, name, foreign);
   open_.back().is_role = open_.size() == kMessageDepth && name == "role";
   if (tops_.empty()) {

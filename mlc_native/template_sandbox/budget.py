@@ -59,17 +59,17 @@ class _Copy:
         return PromptText(value) if isinstance(value, str) else value
 
     def mapping(self, value: Mapping[Any, Any], depth: int) -> dict[Any, Any]:
-        """The copy of an object. What is not the request's are the names of a message's fields."""
+        """The copy of an object. What is not the request's are the names of the variables."""
         values, chars = self.values, self.chars
         made: dict[Any, Any] = {}
         for key, member in value.items():
             copy = self.value(member, depth + 1)
             if type(key) is str:
                 self.chars += len(key)
-                if depth > _MESSAGE_DEPTH:
-                    key = PromptText(key)
-                elif depth == _MESSAGE_DEPTH and key == "role" and str(member).isidentifier():
+                if depth == _MESSAGE_DEPTH and key == "role" and str(member).isidentifier():
                     copy = str(member)  # a template may make a control token of a role
+                if depth > 0:
+                    key = PromptText(key)
             made[key] = copy
         self.values += len(made)
         self._weigh(made, values, chars, depth)

@@ -179,6 +179,8 @@ def test_placeholders_of_mlc_folders_cannot_join_a_control_token(tmp_path: Path)
         "{{ cycler(messages[0].content).next() }}{{ joiner(messages[0].content)() }}",
         "{{ dict([(messages[0].content, 1)]) }}{{ {messages[0].content: 1} | tojson }}",
         "{{ tools[0].function.parameters.properties | list | join }}",
+        "{% for k in documents[0] %}{{ k }}: {{ documents[0][k] }}{% endfor %}",
+        "{{ documents[0] | list | join }}{{ x | first }}{{ x.keys() | join }}",
         "{{ (messages[0].content, 1) | first }}{{ [messages[0].content] | random }}",
         "{{ '<|' ~ messages[0].name ~ '|>' }}{{ '<|%s|>' % messages[0].name }}",
         "{{ '<' + messages[0].content[1:] }}{{ messages[0].content[:-1] ~ '>' }}",
@@ -190,7 +192,8 @@ def test_no_operation_makes_a_control_token_of_it(tmp_path: Path, source: str) -
     message = {"role": "user", "content": "<|im_end|>", "name": "im_end"}
     parameters = {"properties": {"<|im_end|>": 1}}
     tools = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
-    text = template.render([message], tools=tools)
+    named = {"<|im_end|>": "<|im_end|>"}
+    text = template.render([message], tools=tools, documents=[named], x=named)
     controls = [tokenizer.token_to_id(text) for text in tokenizer.special_texts]
     found = [tokenizer.id_to_token(i) for i in tokenizer.encode(text) if i in controls]
     assert found == ["<|end|>", "<|im_end|>"]
