@@ -19,8 +19,8 @@ class MLC_NATIVE_PRIVATE_API TemplateError : public CallerError {
     kLimit,         // the rendering exceeded one of its RenderLimits
   };
 
-  TemplateError(Kind kind, const std::string& message, int line)
-      : CallerError("chat_template", message), kind_(kind), line_(line) {}
+  // The message may quote a text up to the middle of a character, which U+FFFD then replaces.
+  TemplateError(Kind kind, const std::string& message, int line);
 
   Kind kind() const { return kind_; }
   // The line of the source, counted from 1; 0 where it is not known.

@@ -132,7 +132,26 @@ def test_failing_templates_name_the_reason(source: str, reason: str) -> None:
     assert reason in str(error.value)
 
 
-@pytest.mark.parametrize("source", ["{% for %}", "{{ ", "{% endif %}", "x" * (1 << 21)])
+def test_generation_blocks_are_scopes_as_in_transformers() -> None:
+    utils = pytest.importorskip("transformers.utils.chat_template_utils")
+    block = "{% generation %}{% set x = 1 %}{{ x }}{% endgeneration %}{{ x }}"
+    for source in (block, block + "{{ 'a b' | wordcount }}"):  # in C++, and in jinja2
+        (text,), _ = utils.render_jinja_template([MESSAGES], chat_template=source)
+        assert render(source) == text
+
+
+def test_errors_may_quote_any_characters() -> None:
+    with pytest.raises(InvalidRequest, match="unsupported format character"):
+        render("{{ '%é' % 'x' }}")
+    assert render("{{ (5)[messages[0].content] is defined }}{{ (5)['é' * 30 ~ 'a'] }}") == "False"
+    assert render("{{ (5)['a' ~ 'é' * 30] is defined }}") == "False"
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["{% for %}", "{{ ", "{% endif %}", "x" * (1 << 21), f"{{{{ x '{'é' * 30}' }}}}"],
+    ids=range(5),
+)
 def test_invalid_templates_do_not_load(source: str) -> None:
     with pytest.raises(LoadError) as error:
         ChatTemplate(source)
