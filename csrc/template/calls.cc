@@ -60,6 +60,7 @@ void Evaluator::BindMacro(const Macro& macro, const Arguments& arguments, Scope*
   const MacroSyntax& syntax = *macro.syntax;
   const size_t count = syntax.parameters.size();
   std::vector<bool> is_used(arguments.named.size());
+  std::vector<size_t> missing;
   for (size_t i = 0; i < count; ++i) {
     const MacroParameter& parameter = syntax.parameters[i];
     const Value* given = i < arguments.positional.size() ? &arguments.positional[i] : nullptr;
@@ -68,13 +69,12 @@ void Evaluator::BindMacro(const Macro& macro, const Arguments& arguments, Scope*
       given = &arguments.named[j].value;
       is_used[j] = true;
     }
-    Value value;
-    if (given != nullptr) {
-      value = *given;
-    } else if (parameter.default_value != nullptr) {
-      value = Evaluate(*parameter.default_value, *scope);
-    }
-    scope->Set(arena, parameter.name, value);
+    scope->Set(arena, parameter.name, given != nullptr ? *given : Value());
+    if (given == nullptr && parameter.default_value != nullptr) missing.push_back(i);
+  }
+  for (const size_t i : missing) {  // a default may name any parameter, never what it hides
+    const MacroParameter& parameter = syntax.parameters[i];
+    scope->Set(arena, parameter.name, Evaluate(*parameter.default_value, *scope));
   }
   Dict* const kwargs = arena.New<Dict>();
   for (size_t j = 0; j < arguments.named.size(); ++j) {

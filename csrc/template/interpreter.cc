@@ -129,14 +129,18 @@ Interpreter::Flow Interpreter::RunFor(const Statement& statement, Scope& scope, 
   Loop* const loop = arena.New<Loop>(iterator, length);
   Scope* const inner = arena.New<Scope>(&scope);
   Value value;
+  bool completed = false;  // an iteration, without a break or continue
   while (loop->Next(rendering_, &value)) {
     rendering_.Pay(1);
     inner->Clear();
     inner->Set(arena, names_.loop, loop);
     Assign(statement.target, value, *inner);
-    if (RunAll(statement.body, *inner, out) == Flow::kBreak) return Flow::kEnd;
+    const Flow flow = RunAll(statement.body, *inner, out);
+    completed = completed || flow == Flow::kEnd;
+    if (flow == Flow::kBreak) break;
   }
-  if (loop->index0 >= 0 || statement.other_body.empty()) return Flow::kEnd;
+  // In jinja2, `else` also follows a loop of which no iteration reached the end of its body.
+  if (completed || statement.other_body.empty()) return Flow::kEnd;
   return RunAll(statement.other_body, *arena.New<Scope>(&scope), out);
 }
 

@@ -132,7 +132,7 @@ class JsonTextWriter {
     size_t plain = 0;  // where the bytes begin that are written as they are
     for (size_t at = 0; at < text.size();) {
       const auto byte = static_cast<uint8_t>(text[at]);
-      if (byte >= 0x20 && byte != '"' && byte != '\\' && (byte < 0x80 || !options_.ensure_ascii)) {
+      if (byte >= 0x20 && byte != '"' && byte != '\\' && (byte < 0x7F || !options_.ensure_ascii)) {
         ++at;
         continue;
       }

@@ -42,6 +42,7 @@ std::optional<double> ParseFloat(Rendering& rendering, const std::string& text) 
     rendering.NotSupported("a number that is written in such a way");
   }
   if (text.find_first_not_of("+-.0123456789eE") != std::string::npos) return std::nullopt;
+  if (text.starts_with("+-")) return std::nullopt;
   double value = 0;
   const char* const begin = text.c_str() + (text[0] == '+' ? 1 : 0);
   const auto [end, error] = std::from_chars(begin, text.c_str() + text.size(), value);
@@ -107,7 +108,8 @@ Value FilterRound(Rendering& rendering, const Value& value, const Bound& argumen
   if (method != "ceil" && method != "floor") rendering.Fail("method must be common, ceil or floor");
   const double scale = std::pow(10.0, static_cast<double>(precision));
   const double scaled = number * scale;
-  return Value::Float((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
+  const double whole = method == "ceil" ? std::ceil(scaled) : std::floor(scaled);
+  return Value::Float((whole == 0 ? 0.0 : whole) / scale);  // Python's integer is no -0
 }
 
 Value FilterAbs(Rendering& rendering, const Value& value, const Bound&) {

@@ -87,11 +87,6 @@ class StatementParser {
 
   void ParseStatement(Body* body) {
     const std::string_view name = in_.ExpectName();
-    if (name == "generation") {  // marks texts for training; its body is as any other
-      ExpectBlockEnd();
-      ParseInto(body, {"endgeneration"});
-      return ExpectBlockEnd();
-    }
     std::unique_ptr<Statement> made;
     if (name == "if") made = ParseIf();
     if (name == "for") made = ParseFor();
@@ -100,6 +95,7 @@ class StatementParser {
     if (name == "call") made = ParseCall();
     if (name == "filter") made = ParseFilterBlock();
     if (name == "with") made = ParseWith();
+    if (name == "generation") made = ParseGeneration();
     if (name == "break" || name == "continue") made = ParseJump(name);
     if (made == nullptr) in_.NotSupported("the tag " + std::string(name.substr(0, 40)));
     body->push_back(std::move(made));
@@ -241,6 +237,13 @@ class StatementParser {
       made->branches.push_back(std::move(variable));
     }
     made->body = ParseBody("endwith");
+    return made;
+  }
+
+  // Marks texts for training; its body has variables of its own.
+  std::unique_ptr<Statement> ParseGeneration() {
+    auto made = New(StatementKind::kWith);
+    made->body = ParseBody("endgeneration");
     return made;
   }
 

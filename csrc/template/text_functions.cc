@@ -156,7 +156,7 @@ Value SplitAtSpace(Rendering& rendering, const Text& text, int64_t count, bool f
     parts.Add(at, end);
     at = end + LeadingSpace(text.bytes.substr(end));
   }
-  if (at < text.bytes.size()) parts.Add(at, text.bytes.size() - TrailingSpace(text.bytes));
+  if (at < text.bytes.size()) parts.Add(at, text.bytes.size());  // with the space at its end
   return parts.Make();
 }
 

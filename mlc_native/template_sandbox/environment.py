@@ -69,13 +69,14 @@ _MAX_SLOW_CHARS = 1 << 16
 
 
 class _GenerationTag(Extension):
-    """``{% generation %}``, which marks assistant text for training and is only its body here."""
+    """``{% generation %}``, which marks assistant text for training and is only a scope here."""
 
     tags = {"generation"}  # noqa: RUF012
 
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
 
 
 class BoundedEnvironment(BoundedOperators, ImmutableSandboxedEnvironment):

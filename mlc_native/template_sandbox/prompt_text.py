@@ -8,6 +8,7 @@ counts as the request's.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
 from typing import Any, SupportsIndex
 
@@ -47,7 +48,7 @@ class MixedText(PromptText):
 
     def __getitem__(self, key: SupportsIndex | slice) -> PromptText:
         if not isinstance(key, slice):
-            index = key.__index__()
+            index = operator.index(key)  # TypeError for a name
             key = slice(index, index + 1 or None)
         begin, end, step = key.indices(len(self))
         return _text(str.__getitem__(self, key), _cut(self.own, begin, end) if step == 1 else ())

@@ -117,6 +117,23 @@ def test_what_shows_a_list_is_not_the_templates_own(shown: str) -> None:
         assert _own(text) is not None, source
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for i in [1, 2] %}{% break %}{% else %}a{% endfor %}",
+        "{% for i in [1, 2] %}{% continue %}{% else %}a{% endfor %}",
+        "{% for i in [1, 2] %}{% if i == 2 %}{% break %}{% endif %}{% else %}a{% endfor %}",
+        "{% generation %}{% set x = 1 %}{{ x }}{% endgeneration %}{{ x }}",
+        "{% set b = 9 %}{% macro f(a=b, b=1) %}{{ a }}{{ b }}{% endmacro %}{{ f() }}{{ f(b=5) }}",
+        "{{ 'a\x7f' | tojson(ensure_ascii=true) }}{{ '+-5' | int }}{{ '+-5' | float }}",
+        "{{ ' a b c '.split(none, 1) }}{{ ' a b '.split(none, 5) }}",
+        "{{ (0 - 0.4) | round(0, 'ceil') }}{{ 0.4 | round(0, 'floor') }}",
+    ],
+)
+def test_rare_rules(source: str) -> None:
+    assert Pair(source).compare(variables("a question", {})) == "equal"
+
+
 def compare_programs(seeds: range) -> Counter[str]:
     counts: Counter[str] = Counter()
     names = list(HISTORIES)
@@ -160,6 +177,8 @@ def test_jinja2_renders_what_the_other_does_not_know() -> None:
     assert text == "<s>é"
     assert cast(PromptText, text).own == ((0, 3),)
     assert ChatTemplate("{{ 'a b' | wordcount }}").render(messages) == "2"
+    source = "{% set x = '<s>' ~ messages[0].content %}{{ x.y is defined }}{{ x | lower }}"
+    assert ChatTemplate(source).render(messages) == "False<s>é"
 
 
 def llama_templates(tmp_path: Path) -> list[Path]:

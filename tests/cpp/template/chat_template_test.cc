@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "support/utf8.h"
+
 namespace mlc_native {
 namespace {
 
@@ -35,6 +37,9 @@ TEST(ChatTemplate, KeepsTextsOfTheInputApart) {
   EXPECT_EQ(prompt.own, (std::vector<PromptRange>{{0, 4}, {10, 12}}));
   EXPECT_FALSE(Render("{{ messages[0].role }}").has_input);  // a role may be a control token
   EXPECT_TRUE(Render("{{ messages }}").own.empty());
+  const RenderedPrompt names = Render("{% for name in messages[0] %}{{ name }}{% endfor %}");
+  EXPECT_EQ(names.text, "rolecontent");
+  EXPECT_TRUE(names.own.empty());
 }
 
 TEST(ChatTemplate, RemovesWhiteSpaceAroundTags) {
@@ -56,6 +61,12 @@ TEST(ChatTemplate, ShowsValuesAsPython) {
             R"({"role": "assistant", "content": "é", "n": 1.5, "list": [1, true, null, "a'b"]})");
   EXPECT_EQ(TextOf("{{ {'b': [], 'a': [1]} | tojson(indent=2, sort_keys=true) }}"),
             "{\n  \"a\": [\n    1\n  ],\n  \"b\": []\n}");
+  EXPECT_EQ(TextOf("{{ 'a\x7F' | tojson }}{{ 'a\x7F' | tojson(ensure_ascii=true) }}"),
+            "\"a\x7F\"\"a\\u007f\"");
+  EXPECT_EQ(TextOf("{{ ' a b c '.split(none, 1) }}{{ ' a b '.split(none, 5) }}"),
+            "['a', 'b c ']['a', 'b']");
+  EXPECT_EQ(TextOf("{{ '+-5' | int }}{{ '+-5' | float(1) }}{{ '+5' | int }}"), "015");
+  EXPECT_EQ(TextOf("{{ (0 - 0.4) | round(0, 'ceil') }}"), "0.0");
 }
 
 TEST(ChatTemplate, HasScopes) {
@@ -71,6 +82,25 @@ TEST(ChatTemplate, HasScopes) {
       TextOf("{% for i in [] %}{% else %}none{% endfor %}"
              "{% for i in [1, 2, 3] %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}"),
       "none1");
+  // `else` follows a loop of which no iteration reached the end of its body.
+  EXPECT_EQ(
+      TextOf("{% for i in [1, 2] %}{% break %}{% else %}a{% endfor %}"
+             "{% for i in [1, 2] %}{% continue %}{% else %}b{% endfor %}"
+             "{% for i in [1, 2] if i > 1 %}{% break %}{% else %}c{% endfor %}"
+             "{% for i in [1, 2] %}{% if i == 2 %}{% break %}{% endif %}{% else %}d{% endfor %}"),
+      "abc");
+  EXPECT_EQ(TextOf("{% generation %}{% set x = 1 %}{{ x }}{% endgeneration %}{{ x }}"), "1");
+  EXPECT_EQ(TextOf("{% set b = 9 %}{% macro f(a=b, b=1, c=a ~ b) %}{{ a }}{{ b }}{{ c }}"
+                   "{% endmacro %}{{ f() }} {{ f(b=5) }} {{ f(3) }}"),
+            "11 5555 3131");
+}
+
+TEST(ChatTemplate, QuotesWholeCharactersInItsErrors) {
+  for (const char* source :
+       {"{{ '%é' % 'x' }}", "{{ 5['a' ~ 'é' * 30] }}", "{{ '{éé aéééééééééé}'.format(1) }}"}) {
+    EXPECT_TRUE(IsValidUtf8(ErrorOf(source).what())) << source;
+  }
+  EXPECT_THROW(ChatTemplate::Compile("{{ x 'ééééééééééééééééééééééé' }}"), TemplateError);
 }
 
 TEST(ChatTemplate, FindsMembersOfLargeObjects) {
