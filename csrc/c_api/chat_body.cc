@@ -116,7 +116,13 @@ void PutMessage(const JsonValue& message, std::string_view raw, size_t i, size_t
     if (const std::string* text = TextMember(message, name, i)) json->Add(name, *text);
   }
   const JsonValue* calls = message.Find("tool_calls");
-  if (calls != nullptr && !calls->is_null()) {
+  const bool has_calls =
+      calls != nullptr && !calls->is_null() && !(calls->is_array() && calls->AsArray().empty());
+  // Some templates read the reasoning by another name. That of gpt-oss refuses it with a call that
+  // has content.
+  const std::string* reasoning = TextMember(message, "reasoning_content", i);
+  if (reasoning != nullptr && (!has_calls || content.empty())) json->Add("thinking", *reasoning);
+  if (has_calls) {
     json->Name("tool_calls");
     PutCalls(*calls, FindRaw(ReadRawMembers(raw), "tool_calls"), i, max_depth, json);
   }

@@ -329,9 +329,13 @@ def _template_message(message: ChatCompletionMessage, config: EngineConfig) -> d
         plain["name"] = message.name
     if message.reasoning_content is not None:
         plain["reasoning_content"] = message.reasoning_content
+        # Some templates read it by another name. That of gpt-oss refuses it with a call that has
+        # content.
+        if not (message.tool_calls and plain["content"]):
+            plain["thinking"] = message.reasoning_content
     if message.tool_call_id is not None:
         plain["tool_call_id"] = message.tool_call_id
-    if message.tool_calls is not None:
+    if message.tool_calls:  # some clients send an empty list, at which some templates fail
         plain["tool_calls"] = [call.model_dump(exclude_none=True) for call in message.tool_calls]
         for call in plain["tool_calls"]:
             call["function"]["arguments"] = _arguments_object(

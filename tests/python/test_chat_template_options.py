@@ -97,6 +97,24 @@ def test_render_chat(any_engine: Any) -> None:
         assert rendered.token_ids == list(expected.encode())
 
 
+def test_what_a_template_sees_of_an_answer(any_engine: Any) -> None:
+    """As from transformers, an empty list of calls is none, and reasoning has both of its names."""
+    source = (
+        "{% for m in messages %}{% if 'tool_calls' in m %}{{ m.tool_calls[0].function.name }}"
+        "{% endif %}({{ m.reasoning_content }}, {{ m.thinking }}){% endfor %}"
+    )
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    for message, expected in (
+        ({"content": "a", "tool_calls": []}, "(, )"),
+        ({"content": "a", "reasoning_content": "r", "tool_calls": []}, "(r, r)"),
+        ({"content": None, "reasoning_content": "r", "tool_calls": [call]}, "f(r, r)"),
+        # gpt-oss refuses a call that has both thinking and content.
+        ({"content": "a", "reasoning_content": "r", "tool_calls": [call]}, "f(r, )"),
+    ):
+        answer: Any = {"role": "assistant", **message}
+        assert render(any_engine, [answer], chat_template=source).text == expected
+
+
 def test_chats_use_the_same_prompt(openai_engine: Any) -> None:
     for messages, arguments, expected in RENDERED:
         direct = {k: v for k, v in arguments.items() if k in ("tools", "tool_choice")}
