@@ -322,13 +322,16 @@ class ChatCompletionRequest(_SamplingRequest, MLCChatChecks):
         """Each field belongs to some roles only."""
         if not messages:
             raise ValueError("The message list must not be empty.")
-        for message in messages:
+        for i, message in enumerate(messages):
+            wrong = None
             if message.tool_call_id is not None and message.role != "tool":
-                raise ValueError("Non-tool message having `tool_call_id` is invalid.")
+                wrong = "Non-tool message having `tool_call_id` is invalid"
             if isinstance(message.content, list) and message.role != "user":
-                raise ValueError("Non-user message having a list of content is invalid.")
+                wrong = "Non-user message having a list of content is invalid"
             if message.tool_calls is not None and message.role != "assistant":
-                raise ValueError("Non-assistant message having `tool_calls` is invalid.")
+                wrong = "Non-assistant message having `tool_calls` is invalid"
+            if wrong is not None:
+                raise ValueError(f'{wrong}: the one at position {i} has the role "{message.role}"')
         return messages
 
     @field_validator("logprobs", mode="before")

@@ -301,7 +301,7 @@ def chat_prompt(
             "this model has no chat template (chat_template.jinja, or chat_template in "
             "tokenizer_config.json): use completions.create with a prompt of your own",
         )
-    messages = [_template_message(message, config) for message in request.messages]
+    messages = [_template_message(i, each, config) for i, each in enumerate(request.messages)]
     return template.render(
         messages,
         tools=request.template_tools(),
@@ -320,9 +320,11 @@ def _template_of_request(source: str, template: ChatTemplate | None) -> ChatTemp
         raise invalid_request("chat_template", str(error)) from None
 
 
-def _template_message(message: ChatCompletionMessage, config: EngineConfig) -> dict[str, Any]:
+def _template_message(
+    position: int, message: ChatCompletionMessage, config: EngineConfig
+) -> dict[str, Any]:
     """A message as templates expect it: text content, arguments of calls as objects."""
-    plain: dict[str, Any] = {"role": message.role, "content": _text_content(message)}
+    plain: dict[str, Any] = {"role": message.role, "content": _text_content(position, message)}
     if message.role == "developer":
         plain["role"] = "system"
     if message.name is not None:
@@ -344,18 +346,18 @@ def _template_message(message: ChatCompletionMessage, config: EngineConfig) -> d
     return plain
 
 
-def _text_content(message: ChatCompletionMessage) -> str:
+def _text_content(position: int, message: ChatCompletionMessage) -> str:
     if message.content is None:
         return ""
     if isinstance(message.content, str):
         return message.content
     texts = []
-    for part in message.content:
+    for i, part in enumerate(message.content):
         if part.get("type") != "text" or not isinstance(part.get("text"), str):
             raise invalid_request(
                 "messages",
-                'a part of "content" must be {"type": "text", "text": ...}, since this engine '
-                f"serves text; got {shown(part)}",
+                f'messages[{position}].content[{i}]: must be {{"type": "text", "text": ...}}, '
+                f"since this engine serves text; got {shown(part)}",
             )
         texts.append(part["text"])
     return "".join(texts)

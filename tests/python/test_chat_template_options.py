@@ -150,6 +150,12 @@ def test_chats_use_the_same_prompt(openai_engine: Any) -> None:
             "content",
         ),
         ([], {}, "messages", "empty"),
+        (
+            [USER, {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image"}]}],
+            {},
+            "messages",
+            r"messages\[1\].content\[1\]: must be",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(

@@ -77,8 +77,9 @@ def test_both_kinds_refuse(make: Any, fields: dict[str, Any], message: str) -> N
         ({"messages": []}, "must not be empty"),
         ({"messages": [{**USER, "tool_call_id": "1"}]}, "Non-tool message having `tool_call_id`"),
         (
-            {"messages": [{"role": "system", "content": [{"type": "text", "text": "x"}]}]},
-            "Non-user message having a list of content",
+            {"messages": [USER, {"role": "system", "content": [{"type": "text", "text": "x"}]}]},
+            "Non-user message having a list of content is invalid: the one at position 1 has the "
+            'role "system"',
         ),
         (
             {"messages": [{**USER, "tool_calls": [{"function": {"name": "f"}}]}]},
