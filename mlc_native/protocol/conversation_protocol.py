@@ -68,11 +68,7 @@ _SOURCE = """
 """
 # Fields that say nothing about how a model writes.
 _NO_SHAPE = {"messages", "function_string", "use_function_calling"}
-_ROLE_TEMPLATES = {
-    "user": "{user_message}",
-    "assistant": "{assistant_message}",
-    "tool": "{tool_message}",
-}
+_MLC_ROLES = ("user", "assistant", "tool")
 
 
 class Conversation(BaseModel):
@@ -109,7 +105,8 @@ class Conversation(BaseModel):
 
     def model_post_init(self, _context: object) -> None:
         """Completes the roles' templates."""
-        self.role_templates = {**_ROLE_TEMPLATES, **self.role_templates}
+        whole = {role: f"{{{role}_message}}" for role in (*_MLC_ROLES, *self.roles)}
+        self.role_templates = {**whole, **self.role_templates}
 
     def chat_template(self, prefix: str) -> ChatTemplate:
         """Returns its chat template. ``prefix`` is the text of ``system_prefix_token_ids``."""

@@ -260,6 +260,13 @@ def test_conversation_of_mlc(
     assert template.stop_strs == ("/",)
 
 
+def test_a_role_without_a_template_shows_its_content() -> None:
+    roles = {"user": "U", "assistant": "A", "judge": "J"}
+    conversation = Conversation(**(CONVERSATION | {"roles": roles}))
+    conversation.messages = [("judge", "x"), ("assistant", None)]
+    assert conversation.as_prompt() == ["<<Be kind.>>J: x|A:"]
+
+
 def test_conversation_refuses_a_role_it_lacks() -> None:
     template = Conversation(**CONVERSATION).chat_template("")
     with pytest.raises(InvalidRequest, match="no role judge"):
