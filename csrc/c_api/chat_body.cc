@@ -168,11 +168,12 @@ void PutTool(const ConfigFields& fields, const JsonValue& tool, std::string_view
   // In the order that templates see from Python.
   const RawMembers members = ReadRawMembers(FindRaw(ReadRawMembers(raw), "function"));
   json->BeginObject().Add("type", "function").Name("function").BeginObject();
+  json->Add("name", *name);
   const JsonValue* description = function->Find("description");
   if (description != nullptr && !description->is_null()) {
     json->Name("description").Raw(FindRaw(members, "description"));
   }
-  json->Add("name", *name).Name("parameters");
+  json->Name("parameters");
   const std::string_view parameters = FindRaw(members, "parameters");
   json->Raw(parameters == "null" ? "{}" : parameters);
   json->EndObject().EndObject();

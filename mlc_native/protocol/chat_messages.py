@@ -8,10 +8,13 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 
 class ChatFunction(BaseModel):
-    """A function that the model may call; ``parameters`` is a JSON schema."""
+    """A function that the model may call; ``parameters`` is a JSON schema.
 
-    description: str | None = None
+    Chat templates show the fields in this order, which is the one of transformers and of OpenAI.
+    """
+
     name: str
+    description: str | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
     strict: bool | None = None
 

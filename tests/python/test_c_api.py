@@ -135,7 +135,9 @@ def test_the_prompt_of_a_chat_is_pythons(engine: CEngine, python: MLCEngine) -> 
 
 
 def test_the_messages_of_a_template_are_pythons() -> None:
-    template = "{% for m in messages %}{{ m | tojson }}{% endfor %}"
+    template = "{% for m in messages %}{{ m | tojson }}{% endfor %}{{ tools | tojson }}"
+    function = {"description": "d", "parameters": {"type": "object"}, "name": "f"}
+    tools = [{"function": function, "type": "function"}]
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     messages = [
         *CHAT,
@@ -149,7 +151,8 @@ def test_the_messages_of_a_template_are_pythons() -> None:
         CEngine(MODEL, chat_template=template, **SETTINGS) as engine,
         MLCEngine(str(MODEL), device="cpu", engine_config=config) as python,
     ):
-        assert engine.render_chat({"messages": messages}) == python.render_chat(messages).text
+        text = python.render_chat(messages, tools=tools).text
+        assert engine.render_chat({"messages": messages, "tools": tools}) == text
 
 
 def test_text_of_a_user_is_no_control_token(engine: CEngine, python: MLCEngine) -> None:

@@ -32,6 +32,7 @@ TEMPLATE = (
 USER = {"role": "user", "content": "Hi"}
 ASSISTANT = {"role": "assistant", "content": "Hello, "}
 TOOL = {"type": "function", "function": {"name": "f"}}
+FUNCTION = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
 ANSWER = "<user>Hi</><assistant>"
 
 RENDERED: list[tuple[list[dict[str, str]], dict[str, Any], str]] = [
@@ -43,6 +44,14 @@ RENDERED: list[tuple[list[dict[str, str]], dict[str, Any], str]] = [
     ([USER], {"add_generation_prompt": False}, "<user>Hi</>"),
     ([USER], {"tools": [TOOL]}, "<user>Hi</>(f)<assistant>"),
     ([USER], {"tools": [TOOL], "tool_choice": "none"}, ANSWER),
+    (  # in the order of transformers, which models are trained with
+        [USER],
+        {
+            "tools": [{"function": dict(sorted(FUNCTION.items())), "type": "function"}],
+            "chat_template": "{{ tools | tojson }}",
+        },
+        json.dumps([{"type": "function", "function": FUNCTION}]),
+    ),
     ([USER, ASSISTANT], {"continue_final_message": True}, ANSWER + "Hello, "),
     ([USER], {"continue_final_message": True}, "<user>Hi"),
     (
