@@ -12,6 +12,7 @@ import re
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 from zlib import crc32
@@ -21,6 +22,7 @@ from mlc_native.errors import invalid_config
 CHAT = "/v1/chat/completions"
 COMPLETION = "/v1/completions"
 _ID = re.compile(r"batch_req_(\d+)")
+_BEGINNING = b'{"id": "batch_req_'  # of each line of answers
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,8 @@ class AnswerFile:
     def __init__(self, path: Path, overwrite: bool = False) -> None:
         self.done = DoneLines()
         self._path = path
-        self._file: BinaryIO = open(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")  # noqa: SIM115
+        # Without a buffer: what a full disk has no room for would be written again by the close.
+        self._file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
         try:
             self._lock()
             self._file.truncate(0 if overwrite else self._read())
@@ -147,30 +150,43 @@ class AnswerFile:
     def _read(self) -> int:
         """Notes the lines that are there and returns the end of the last complete one."""
         end = 0
-        for text in self._file:
-            if not text.endswith(b"\n"):
-                break
-            try:
-                fields = json.loads(text)
-                line = int(_ID.fullmatch(fields["id"])[1])  # type: ignore[index]
-                self.done.add(line, fields["custom_id"])
-            except (ValueError, TypeError, KeyError):
-                raise invalid_config(
-                    "output",
-                    f"{self._path} is not a file of answers of this command; --overwrite "
-                    "replaces it",
-                ) from None
-            end += len(text)
+        with open(self._file.fileno(), "rb", closefd=False) as lines:
+            for text in lines:
+                try:
+                    if not text.endswith(b"\n"):
+                        _check_beginning(text)
+                        break
+                    fields = json.loads(text)
+                    line = int(_ID.fullmatch(fields["id"])[1])  # type: ignore[index]
+                    self.done.add(line, fields["custom_id"])
+                except (ValueError, TypeError, KeyError):
+                    raise invalid_config(
+                        "output",
+                        f"{self._path} is not a file of answers of this command; --overwrite "
+                        "replaces it",
+                    ) from None
+                end += len(text)
         return end
 
     def write(self, line: dict[str, Any]) -> None:
         """Adds a line. It is in the file when this returns."""
-        self._file.write(json.dumps(line).encode("ascii") + b"\n")
-        self._file.flush()
+        left = memoryview(json.dumps(line).encode("ascii") + b"\n")
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+
+def _check_beginning(text: bytes) -> None:
+    """Raises ValueError if no line of answers begins like this."""
+    if text[: len(_BEGINNING)] != _BEGINNING[: len(text)]:
+        raise ValueError
 
 
 def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

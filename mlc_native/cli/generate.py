@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,13 @@ from mlc_native.cli.batch_file import (
 )
 from mlc_native.cli.failure import exit_status, print_error
 from mlc_native.cli.overrides import add_engine_arguments, load_engine
-from mlc_native.errors import EngineRequestError, InvalidRequest, invalid_config
+from mlc_native.errors import (
+    EngineRequestError,
+    InvalidConfig,
+    InvalidRequest,
+    QueueFull,
+    invalid_config,
+)
 from mlc_native.serve.engine import AsyncMLCEngine
 
 
@@ -98,6 +105,9 @@ class Batch:
         self._requests = requests
         self._answers = answers
         self.counts = Counts(answers.done.count)
+        self._num_open = 0  # requests in the engine
+        self._num_begun = 0
+        self._refused: deque[asyncio.Future[None]] = deque()  # they wait for the end of another
 
     async def run(self) -> None:
         """Answers what has no answer yet."""
@@ -148,16 +158,51 @@ class Batch:
         self._answers.write(await self._respond(request))
 
     async def _respond(self, request: BatchRequest) -> dict[str, Any]:
-        api = self._engine.chat.completions if request.url == CHAT else self._engine.completions
         try:
-            response: Any = await api.create_from(request.body)
-        except (InvalidRequest, EngineRequestError) as error:
+            response = await self._create(request)
+        except (InvalidRequest, InvalidConfig, EngineRequestError) as error:
             self.counts.failed += 1
             return answer_line(request, error.status, None, error.to_openai())
         self.counts.answered += 1
         if response.usage is not None:
             self.counts.tokens += response.usage.completion_tokens
         return answer_line(request, 200, response.id, response.model_dump(mode="json"))
+
+    async def _create(self, request: BatchRequest) -> Any:
+        """The response. What a full queue refuses is tried again when another request has ended.
+
+        Raises:
+            QueueFull: a queue has no room for it, although no other request is there.
+        """
+        api = self._engine.chat.completions if request.url == CHAT else self._engine.completions
+        while True:
+            self._num_open += 1
+            self._num_begun += 1
+            is_first, num_begun = self._num_open == 1, self._num_begun
+            has_ended = True
+            try:
+                return await api.create_from(request.body)
+            except QueueFull:
+                has_ended = is_first and num_begun == self._num_begun
+                if has_ended:
+                    raise
+            finally:
+                self._num_open -= 1
+                if has_ended:
+                    self._wake_one()
+            if self._num_open > 0:
+                turn = asyncio.get_running_loop().create_future()
+                self._refused.append(turn)
+                await turn
+            # It is answered behind the end of the prompts of a list that was refused as a whole.
+            await self._engine.metrics()
+
+    def _wake_one(self) -> None:
+        while self._refused:
+            turn = self._refused.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
 
     def _speed(self, begin: float) -> str:
         seconds = max(time.monotonic() - begin, 1e-9)

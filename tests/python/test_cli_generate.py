@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -16,7 +17,8 @@ import pytest
 
 from mlc_native.cli.batch_file import AnswerFile, DoneLines
 from mlc_native.cli.main import main
-from mlc_native.errors import InvalidConfig
+from mlc_native.errors import InvalidConfig, invalid_config
+from mlc_native.serve.openai_engine import OpenAIEngine
 
 MakeModel = Callable[..., str]
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,6 +116,28 @@ def test_a_bad_line_is_an_error_and_no_stop(
     assert found[14]["response"]["status_code"] == 200
 
 
+def test_a_line_that_needs_what_is_not_installed_fails_alone(
+    command: Callable[..., list[str]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    request_of = OpenAIEngine._request_of
+
+    def without_grammars(self: OpenAIEngine, call: Any, cancellation: Any) -> Any:
+        if call.config.is_constrained:
+            raise invalid_config("grammar", "the grammar library is not installed")
+        return request_of(self, call, cancellation)
+
+    monkeypatch.setattr(OpenAIEngine, "_request_of", without_grammars)
+    file = tmp_path / "batch.jsonl"
+    write(file, [request("a"), request("b", response_format={"type": "json_object"}), request("c")])
+    assert main(command(file)) == 1
+    assert "2 answered, 1 failed" in capsys.readouterr().err
+    error = answers(tmp_path / "batch.out.jsonl")[2]["response"]["body"]["error"]
+    assert error["param"] == "grammar"
+
+
 def test_a_second_run_answers_what_is_left(
     command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,6 +222,10 @@ def test_outputs_that_are_refused(
     output.write_text("a diary\n")
     refused("is not a file of answers")
     assert output.read_text() == "a diary\n"
+    for text in ("a diary", '{"id": "x"}', '{"id": "batch_request'):  # without the end of a line
+        output.write_text(text)
+        refused("is not a file of answers")
+        assert output.read_text() == text
     refused("is the file of requests", "-o", str(file))
     refused("no such folder", "-o", str(tmp_path / "no such folder" / "x"), status=1)
     output.unlink()
@@ -212,6 +240,70 @@ def test_outputs_that_are_refused(
     assert "missing" in capsys.readouterr().err
     assert main(["generate", "."]) == 1
     assert capsys.readouterr().err == "error: .: Is a directory\n"
+
+
+@pytest.mark.parametrize("kept", [0, 1, 9, 18, 19, 40])
+def test_what_a_kill_leaves_of_a_line_is_cut_off(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "out"
+    file = AnswerFile(path)
+    file.write({"id": "batch_req_1", "custom_id": "a", "response": None, "error": None})
+    whole = path.read_bytes()
+    file.close()
+    path.write_bytes(whole + whole[:kept])
+    file = AnswerFile(path)
+    assert file.done.count == 1
+    file.close()
+    assert path.read_bytes() == whole
+
+
+def test_a_full_disk_ends_the_run_and_loses_nothing(
+    command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, output = tmp_path / "batch.jsonl", tmp_path / "batch.out.jsonl"
+    write(file, [request(str(i)) for i in range(40)])
+    run = command(file)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, before[1]))
+    try:
+        assert main(run) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert capsys.readouterr().err == f"error: {output}: File too large\n"
+    content = output.read_bytes()
+    assert len(content) == 4000
+    complete = content[: content.rfind(b"\n") + 1]
+    assert main(run) == 0
+    assert output.read_bytes().startswith(complete)
+    assert sorted(answers(output)) == list(range(1, 41))
+
+
+def test_a_full_queue_fails_no_line(
+    command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only a list of more prompts than the queue ever holds fails, whatever else is in flight."""
+    file, output = tmp_path / "batch.jsonl", tmp_path / "batch.out.jsonl"
+    lists = [["x"] * (300 if i == 13 else 1 + i % 4) for i in range(40)]
+    write(file, [request(str(i), prompt=prompts) for i, prompts in enumerate(lists)])
+    flags = ("--max-num-sequence", "4", "--max-queue-length", "4")
+    assert main(command(file, *flags, us_per_step=300, cost="sleep")) == 1
+    assert "39 answered, 1 failed" in capsys.readouterr().err
+    found = answers(output)
+    assert found[14]["response"]["body"]["error"]["code"] == "queue_full"
+    for line, prompts in enumerate(lists, 1):
+        if line != 14:
+            choices = found[line]["response"]["body"]["choices"]
+            assert [choice["text"] for choice in choices] == ["Hello!"] * len(prompts)
+
+
+def test_a_full_queue_of_grammars_fails_no_line(
+    command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "batch.jsonl"
+    schemas = [{"type": "object", "properties": {f"p{i}": {"const": i}}} for i in range(40)]
+    formats = [{"type": "json_schema", "json_schema": {"name": "x", "schema": s}} for s in schemas]
+    write(file, [request(str(i), response_format=f) for i, f in enumerate(formats)])
+    flags = ("--max-num-sequence", "40", "--max-grammar-queue-length", "1")
+    assert main(command(file, *flags, answer="{}")) == 0, capsys.readouterr().err
 
 
 def test_many_lines_take_little_memory() -> None:
