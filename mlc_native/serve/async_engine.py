@@ -147,7 +147,7 @@ class AsyncMLCEngine(OpenAIEngine):
         request = await self._work(self._create_request, token_ids, PIN_CONFIG, request_id, setup)
         async for _ in self._stream([request], setup):
             pass
-        return await self._work(self._core.pin_prefix, token_ids)
+        return await self._work(self._pin_prefix, token_ids, setup)
 
     async def unpin_prefix(self, pin_id: int) -> None:
         """Releases a pinned prompt. Raises InvalidRequest for an id that is not pinned."""

@@ -161,13 +161,13 @@ class MLCEngine(OpenAIEngine):
             InvalidRequest: the prompt can never be served, no room is left for pins, or the prefix
                 cache is off.
         """
+        setup = self._model.current
         token_ids = self._token_ids(
-            prompt, self._model.current, PIN_CONFIG, add_special_tokens=add_special_tokens
+            prompt, setup, PIN_CONFIG, add_special_tokens=add_special_tokens
         )
-        for _ in self._generate(token_ids, PIN_CONFIG, random_request_id("pin")):
+        for _ in self._generate(token_ids, PIN_CONFIG, random_request_id("pin"), setup):
             pass
-        pin_id: int = self._core.pin_prefix(token_ids)
-        return pin_id
+        return self._pin_prefix(token_ids, setup)
 
     def unpin_prefix(self, pin_id: int) -> None:
         """Releases a pinned prompt. Raises InvalidRequest for an id that is not pinned."""
@@ -190,8 +190,8 @@ class MLCEngine(OpenAIEngine):
 
         The arguments are those of the constructor. An error that is found before the load (a wrong
         setting, a folder that is not a model) leaves the old model in service. If the load itself
-        fails, no model is loaded. Requests are refused with InvalidRequest during the load and
-        after a failed one; another reload may follow.
+        fails or is interrupted, no model is loaded. Requests are refused with ModelNotLoaded during
+        the load and after a failed one; another reload may follow.
         """
         self._reload(model, engine_config, model_lib, mode, settings)
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ from mlc_native.conversation import ChatTemplate
 from mlc_native.errors import (
     EngineTerminatedError,
     InvalidRequest,
+    ModelNotLoaded,
     invalid_config,
 )
 from mlc_native.serve.config import EngineConfig
@@ -36,6 +38,7 @@ from mlc_native.serve.engine_state import (
 from mlc_native.serve.event_trace_recorder import EventTraceRecorder
 from mlc_native.serve.load_report import LoadReport, LoadSummary
 from mlc_native.serve.model_setup import (
+    REPLACED,
     Mode,
     ModelSetup,
     ModelSlot,
@@ -94,9 +97,10 @@ class MLCEngineBase:
             weakref.WeakValueDictionary()
         )
         self._reload_lock = threading.Lock()
+        self._loads: list[LoadReport] = []  # the load that runs
         threads: list[threading.Thread] = []
         self._shutdown = weakref.finalize(
-            self, shut_down, self._core, bridge, threads, self._preparations
+            self, shut_down, self._core, bridge, threads, self._preparations, self._loads
         )
         try:
             # 4. The two loops. 5. Load.
@@ -178,36 +182,42 @@ class MLCEngineBase:
 
     def _unload(self) -> None:
         self._check_running()
-        with self._reload_lock:
+        with self._reload_lock, self._asking():
             self._model.take_out()
             self._preparations.abort_all()
             self._core.unload()
 
     def _replace_model(self, setup: ModelSetup) -> None:
-        with self._reload_lock:
+        has_new = threading.Event()
+        with self._reload_lock, self._asking():
             old = self._model.take_out()
             try:
-                summary = self._load(setup)
+                loaded = self._load(setup, has_new)
             except BaseException:
+                if has_new.is_set():
+                    self._core.unload()
                 # Refused before the old model was unloaded, or nothing is loaded now.
-                if self._has_model():
+                elif self._has_model():
                     self._model.put(old)
-                raise
-            try:
-                loaded = self._loaded(setup, summary)
-            except BaseException:
-                self._core.unload()
                 raise
             self._model.put(loaded)
 
-    def _load(self, setup: ModelSetup) -> LoadSummary:
+    def _load(self, setup: ModelSetup, has_new: threading.Event) -> ModelSetup:
+        """The setup of the loaded model. Sets ``has_new`` as soon as the engine has it."""
         config = setup.engine_config
         report = LoadReport(setup.name, config.verbose)
+
+        def reload() -> None:
+            self._core.reload(config.engine_json(), report)
+            has_new.set()
+
+        self._loads.append(report)
         try:
-            call_interruptibly(report.stop, self._core.reload, config.engine_json(), report)
+            call_interruptibly(report.stop, reload)
             summary = self._core.debug_call_func_on_all_worker("load_summary")
-            return report.finish(summary, setup.device)
+            return self._loaded(setup, report.finish(summary, setup.device))
         finally:
+            self._loads.remove(report)
             report.close()
 
     def _has_model(self) -> bool:
@@ -265,8 +275,26 @@ class MLCEngineBase:
         if self._status == "forked":
             raise EngineTerminatedError(FORKED)
 
+    @contextmanager
+    def _asking(self, setup: ModelSetup | None = None) -> Iterator[None]:
+        """What the C++ engine refuses because it has exited or has no model says so by its type.
+
+        So does what concerns a request that was made for the model ``setup``, which is replaced.
+        """
+        try:
+            yield
+        except InvalidRequest as error:
+            if self._status == "terminated":
+                raise EngineTerminatedError(TERMINATED) from None
+            if setup is not None and self._model.peek() is not setup:
+                raise ModelNotLoaded(REPLACED) from None
+            if error.field == "engine" and not isinstance(error, ModelNotLoaded):
+                raise ModelNotLoaded(str(error)) from None
+            raise
+
     def reset(self) -> None:
         """Ends all requests with finish reason "abort" and clears metrics and prefix cache."""
         self._check_running()
         self._preparations.abort_all()
-        self._core.reset()
+        with self._asking():
+            self._core.reset()

@@ -68,18 +68,19 @@ class EngineRequests(MLCEngineBase):
             extra_stop_strs=len(setup.chat_stop_strs),
             extra_stop_token_ids=len(setup.chat_stop_token_ids),
         )
-        defaults = self._core.get_default_generation_config()
-        config = generation_config.apply_to(
-            defaults, setup.tokenizer, self._core.get_request_limits
-        )
-        create = self._core.create_request
-        if not generation_config.is_constrained:
-            return create(request_id, token_ids, config, begins_turn)
-        cancellation = cancellation or Cancellation()
-        with self._preparations.entry(request_id, cancellation):  # seconds, for some grammars
-            return call_interruptibly(
-                None, create, request_id, token_ids, config, begins_turn, cancellation
+        with self._asking(setup):
+            defaults = self._core.get_default_generation_config()
+            config = generation_config.apply_to(
+                defaults, setup.tokenizer, self._core.get_request_limits
             )
+            create = self._core.create_request
+            if not generation_config.is_constrained:
+                return create(request_id, token_ids, config, begins_turn)
+            cancellation = cancellation or Cancellation()
+            with self._preparations.entry(request_id, cancellation):  # seconds, for some grammars
+                return call_interruptibly(
+                    None, create, request_id, token_ids, config, begins_turn, cancellation
+                )
 
     @staticmethod
     def _token_ids(
@@ -105,7 +106,7 @@ class EngineRequests(MLCEngineBase):
             QueueFull: too many requests wait already.
         """
         self._check_running()
-        with self._model.hold(setup):
+        with self._asking(), self._model.hold(setup):
             try:
                 channel = open_channel(request.id)
             except ValueError as error:
@@ -162,16 +163,25 @@ class EngineRequests(MLCEngineBase):
     def _query_metrics(self) -> EngineMetrics:
         """Waits for the engine's next step, without the GIL."""
         self._check_running()
-        return EngineMetrics(json.loads(self._core.json_metrics()))
+        with self._asking():
+            return EngineMetrics(json.loads(self._core.json_metrics()))
+
+    def _pin_prefix(self, token_ids: list[int], setup: ModelSetup) -> int:
+        """Pins a prompt of this model that has been computed."""
+        with self._asking(setup), self._model.hold(setup):
+            pin_id: int = self._core.pin_prefix(token_ids)
+            return pin_id
 
     def _unpin_prefix(self, pin_id: int) -> None:
         self._check_running()
-        self._core.unpin_prefix(checked_pin_id(pin_id))
+        with self._asking():
+            self._core.unpin_prefix(checked_pin_id(pin_id))
 
     def _pinned_prefixes(self) -> list[PinnedPrefix]:
         self._check_running()
-        pinned: list[PinnedPrefix] = self._core.pinned_prefixes()
-        return pinned
+        with self._asking():
+            pinned: list[PinnedPrefix] = self._core.pinned_prefixes()
+            return pinned
 
     def _debug_call_func_on_all_worker(self, name: str) -> str:
         """Runs a debug function of the engine between two of its steps and returns its JSON.
@@ -188,5 +198,6 @@ class EngineRequests(MLCEngineBase):
         """
         self._check_running()
         check_name("name", name)
-        answer: str = self._core.debug_call_func_on_all_worker(name)
-        return answer
+        with self._asking():
+            answer: str = self._core.debug_call_func_on_all_worker(name)
+            return answer

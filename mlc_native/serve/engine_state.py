@@ -16,8 +16,10 @@ from typing import Any
 
 from mlc_native import _core
 from mlc_native._stream_bridge import StreamBridge
+from mlc_native.errors import EngineTerminatedError
 from mlc_native.serve.echo_engine import EchoEngine
 from mlc_native.serve.event_trace_recorder import EventTraceRecorder
+from mlc_native.serve.load_report import LoadReport
 from mlc_native.serve.preparations import Preparations
 
 TERMINATED = "the engine was terminated"
@@ -77,10 +79,13 @@ def shut_down(
     bridge: StreamBridge,
     threads: list[Any],
     preparations: Preparations,
+    loads: list[LoadReport],
 ) -> None:
-    """Ends all requests and both loops and joins the threads."""
+    """Ends all requests, a load that runs and both loops, and joins the threads."""
     preparations.abort_all()
     core.exit_background_loop()
+    for report in list(loads):  # after the exit, which refuses further ones
+        report.stop(EngineTerminatedError(TERMINATED))
     for thread in threads:
         # Not from a thread of its own: a callback may drop the last reference to the engine.
         if thread.is_alive() and thread is not threading.current_thread():

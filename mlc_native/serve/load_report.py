@@ -85,12 +85,12 @@ class LoadReport:
         self._on_terminal = verbose and sys.stderr.isatty()
         self._bar: Any = None
         self._begin = self._logged = time.monotonic()
-        self._stopped = False
+        self._stopped_by: BaseException | None = None
 
     def __call__(self, done: int, total: int) -> None:
-        """The progress in bytes. Raises KeyboardInterrupt, which ends the load, after ``stop``."""
-        if self._stopped:
-            raise KeyboardInterrupt
+        """The progress in bytes. Raises the error of ``stop``, which ends the load."""
+        if self._stopped_by is not None:
+            raise self._stopped_by
         if not self._on_terminal:
             if self._verbose:
                 self._log(done, total)
@@ -118,9 +118,9 @@ class LoadReport:
         progress = f"{quantity(done, 'B')} of {quantity(total, 'B')}"
         logger.info("loading %s: %s, about %.0f s left", self._model, progress, left)
 
-    def stop(self) -> None:
-        """Ends the load at its next report of progress. Any thread."""
-        self._stopped = True
+    def stop(self, error: BaseException | None = None) -> None:
+        """Ends the load with an error, or KeyboardInterrupt, at its next report. Any thread."""
+        self._stopped_by = error or KeyboardInterrupt()
 
     def close(self) -> None:
         """Removes the bar."""

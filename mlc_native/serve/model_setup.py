@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 Mode = Literal["auto", "local", "interactive", "server"]
 KV_PAGE_SIZE = 16
+REPLACED = "the model was unloaded or replaced while the request was prepared"
 
 
 @dataclass
@@ -335,9 +336,7 @@ class ModelSlot:
         """Holds the model. Raises ModelNotLoaded if another one, or none, is loaded now."""
         with self._changed:
             if self._setup is not setup:
-                raise ModelNotLoaded(
-                    "the model was unloaded or replaced while the request was prepared"
-                )
+                raise ModelNotLoaded(REPLACED)
             self._num_holders += 1
         try:
             yield

@@ -135,13 +135,17 @@ class SyncMLCEngine:
         try:
             self._create_core(config.engine_json(), request_stream_callback, report)
             summary = report.finish(self._core.debug_call("load_summary"), self.device)
+            loaded = loaded_config(config, self._core.config_json(), summary)
+            limits = self._core.request_limits()
+        except BaseException:
+            self._core = None  # what follows belongs to another model
+            raise
         finally:
             report.close()
-        self.engine_config = loaded_config(config, self._core.config_json(), summary)
-        limits = self._core.request_limits()
+        self.engine_config = loaded
         self.max_input_sequence_length = limits.max_sequence_length
         self._input_length_reason = limits.length_reason
-        self._setup = replace(setup, engine_config=self.engine_config, summary=summary)
+        self._setup = replace(setup, engine_config=loaded, summary=summary)
         self.model_config_dicts = setup.model_config_dicts
         self.tokenizer, self.conv_template = setup.tokenizer, setup.conv_template
 

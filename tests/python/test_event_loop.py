@@ -222,9 +222,9 @@ async def test_a_load_and_an_end_leave_the_loop_alone(
     terminated = threading.Event()
     load, terminate = AsyncMLCEngine._load, AsyncMLCEngine.terminate
 
-    def spied_load(self: Any, setup: Any) -> Any:
+    def spied_load(self: Any, *arguments: Any) -> Any:
         threads.append(threading.current_thread())
-        return load(self, setup)
+        return load(self, *arguments)
 
     def spied_terminate(self: Any) -> None:
         threads.append(threading.current_thread())

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,16 @@ import pytest
 
 import mlc_native
 from mlc_native import AsyncMLCEngine, EngineConfig, MLCEngine, SyncMLCEngine
-from mlc_native.errors import InvalidConfig, InvalidRequest, LoadError
+from mlc_native.errors import (
+    EngineTerminatedError,
+    InvalidConfig,
+    InvalidRequest,
+    LoadError,
+    ModelNotLoaded,
+)
 from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native.serve import engine_requests
+from mlc_native.serve.load_report import LoadReport
 
 MakeModel = Callable[..., str]
 pytestmark = pytest.mark.both_step_kinds
@@ -98,7 +108,7 @@ def test_a_load_that_fails_leaves_no_model(
         lambda: engine.tokenizer,
         lambda: engine.engine_config,
     ):
-        with pytest.raises(InvalidRequest, match="No model is loaded") as error:
+        with pytest.raises(ModelNotLoaded, match="No model is loaded") as error:
             call()
         assert error.value.field == "engine"
     engine.reset()
@@ -147,6 +157,105 @@ def test_sync_reload_and_unload(make_model: MakeModel, fake_lib: str) -> None:
         engine.step()
 
 
+def test_ctrl_c_behind_the_last_report_of_a_load_leaves_no_model(
+    engine: MLCEngine, make_model: MakeModel, fake_lib: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine then has the new model, which requests for the old one must not reach."""
+
+    def press(_self: LoadReport, done: int, total: int) -> None:
+        if done == total:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    second = make_model(answer="second", context_window_size=64, load_parts=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(LoadReport, "__call__", press)
+        with pytest.raises(KeyboardInterrupt):
+            engine.reload(second, model_lib=fake_lib)
+    with pytest.raises(ModelNotLoaded):
+        say(engine)
+    engine.reload(second, model_lib=fake_lib)
+    assert say(engine) == "second"
+
+
+def test_a_sync_engine_whose_load_is_interrupted_has_no_model(
+    make_model: MakeModel, fake_lib: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_args: Any) -> None:
+        raise KeyboardInterrupt
+
+    engine = SyncMLCEngine(make_model(answer="first"), model_lib=fake_lib)
+    second = make_model(answer="second", context_window_size=64)
+    with monkeypatch.context() as patch:
+        patch.setattr(LoadReport, "finish", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            engine.reload(second, model_lib=fake_lib)
+    with pytest.raises(ModelNotLoaded):
+        engine.generate("x", GenerationConfig())
+
+
+def test_terminate_ends_a_load(
+    engine: MLCEngine, make_model: MakeModel, fake_lib: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = threading.Event()
+    report = LoadReport.__call__
+
+    def note(self: LoadReport, done: int, total: int) -> None:
+        loads.set()
+        report(self, done, total)
+
+    monkeypatch.setattr(LoadReport, "__call__", note)
+    endless = make_model(load_parts=100_000, us_per_load_part=1000)  # 100 seconds
+    with ThreadPoolExecutor(1) as pool:
+        reload = pool.submit(engine.reload, endless, model_lib=fake_lib)
+        assert loads.wait(WAIT_S)
+        engine.terminate()
+        with pytest.raises(EngineTerminatedError):
+            reload.result(WAIT_S)
+
+
+@pytest.mark.parametrize("change", ["unload", "reload", "terminate"])
+def test_a_model_that_goes_while_a_request_is_prepared(
+    engine: MLCEngine,
+    make_model: MakeModel,
+    fake_lib: str,
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+) -> None:
+    """What the engine says of a request for another model is no fault of the request."""
+    short = make_model(context_window_size=64)
+    check = engine_requests.check_generation_config
+
+    def check_and_change(*args: Any, **keywords: Any) -> None:
+        check(*args, **keywords)
+        if change == "reload":
+            engine.reload(short, model_lib=fake_lib)
+        else:
+            getattr(engine, change)()
+
+    monkeypatch.setattr(engine_requests, "check_generation_config", check_and_change)
+    error = EngineTerminatedError if change == "terminate" else ModelNotLoaded
+    with pytest.raises(error) as raised:
+        engine.completions.create(prompt="x" * 100)
+    assert raised.value.status == 503
+
+
+def test_a_prompt_is_pinned_in_its_own_model(
+    engine: MLCEngine, make_model: MakeModel, fake_lib: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token_ids = MLCEngine._token_ids
+
+    def encode_and_reload(*args: Any, **keywords: Any) -> list[int]:
+        monkeypatch.undo()
+        result = token_ids(*args, **keywords)
+        engine.reload(make_model(), model_lib=fake_lib)
+        return result
+
+    monkeypatch.setattr(MLCEngine, "_token_ids", staticmethod(encode_and_reload))
+    with pytest.raises(ModelNotLoaded):
+        engine.pin_prefix("x" * 40)
+    assert engine.pinned_prefixes() == []
+
+
 def test_requests_that_race_with_reloads(make_model: MakeModel, fake_lib: str) -> None:
     """No request is answered by another model than the one whose tokenizer and limits it saw."""
     models = {name: make_model(answer=name) for name in ("first", "second")}
@@ -160,9 +269,10 @@ def test_requests_that_race_with_reloads(make_model: MakeModel, fake_lib: str) -
         while not done.is_set():
             try:
                 response = engine.completions.create(prompt="x")
+            except ModelNotLoaded:
+                continue
             except InvalidRequest as error:
-                if error.field != "engine":  # type: ignore[attr-defined]
-                    problems.append(str(error))
+                problems.append(str(error))
                 continue
             choice = response.choices[0]
             expected = next(name for name, path in models.items() if path == response.model)
