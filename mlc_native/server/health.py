@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mlc_native.errors import MLCNativeError
+from mlc_native.errors import MLCNativeError, ModelNotLoaded
 from mlc_native.serve.async_engine import AsyncMLCEngine
 from mlc_native.serve.metrics import EngineMetrics
 
@@ -39,6 +39,8 @@ class Health:
             if waiting_s < self._stuck_after_s:
                 return None
             return f"a step has been running for more than {self._stuck_after_s:g} seconds"
+        except ModelNotLoaded:
+            return None
         except MLCNativeError:
             return "the engine is not running"
         return None

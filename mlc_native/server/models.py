@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlc_native.errors import EngineTerminatedError, invalid_config
+from mlc_native.errors import ModelNotLoaded, invalid_config
 from mlc_native.serve.async_engine import AsyncMLCEngine
 from mlc_native.server.errors import HttpError
 
@@ -42,12 +41,19 @@ class ServedModel:
             raise loading_error()
         return self.engine
 
+    @property
+    def max_model_len(self) -> int | None:
+        """The greatest length of a prompt; None while no model is there, as during a reload."""
+        if self.engine is None:
+            return None
+        try:
+            return self.engine.max_input_sequence_length
+        except ModelNotLoaded:
+            return None
+
     def describe(self) -> list[dict[str, Any]]:
         """OpenAI's object of the model for each of its names."""
-        max_model_len = None
-        if self.engine is not None:
-            with suppress(EngineTerminatedError):
-                max_model_len = self.engine.max_input_sequence_length
+        max_model_len = self.max_model_len
         return [
             {
                 "id": name,
@@ -129,4 +135,4 @@ class Models:
     @property
     def is_loaded(self) -> bool:
         """Whether every model can serve requests."""
-        return all(model.engine is not None for model in self.all)
+        return all(model.max_model_len is not None for model in self.all)

@@ -8,6 +8,7 @@ each request that this server has answered.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -19,6 +20,7 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
+from mlc_native.errors import ModelNotLoaded
 from mlc_native.serve.metrics import EngineMetrics
 from mlc_native.server.fields import integer
 
@@ -207,8 +209,12 @@ class _Collected:
 
 async def metrics_text(state: ServerState, accept: str) -> tuple[bytes, str]:
     """All metrics and their content type, in the format that a scraper accepts."""
-    loaded = [(m.name, m.engine) for m in state.models.all if m.engine is not None]
-    snapshots = {name: await state.health.metrics(engine) for name, engine in loaded}
+    snapshots: dict[str, EngineMetrics] = {}
+    for model in state.models.all:
+        if model.engine is None or model.max_model_len is None:
+            continue
+        with suppress(ModelNotLoaded):  # it was unloaded meanwhile
+            snapshots[model.name] = await state.health.metrics(model.engine)
     return await state.on_thread(lambda: _encode(state, snapshots, accept))
 
 

@@ -35,7 +35,7 @@ class Status:
     async def health(self, _request: Request) -> Response:
         """GET /health: 503 when an engine has ended or is stuck in a step."""
         for model in self._state.models.all:
-            if model.engine is None:
+            if model.engine is None or model.max_model_len is None:  # it loads
                 continue
             problem = await self._state.health.problem(model.engine)
             if problem is not None:

@@ -98,6 +98,19 @@ def test_serve_demo(start: Callable[..., Process]) -> None:
     assert "Traceback" not in errors
 
 
+def test_a_signal_ends_a_load(
+    start: Callable[..., Process], make_model: Callable[..., str], fake_lib: str
+) -> None:
+    model = make_model(load_parts=1_000_000, us_per_load_part=1000)  # 1,000 seconds
+    process = start(model, "--model-lib", fake_lib, "--port", "0")
+    with httpx.Client(base_url=process.url, timeout=WAIT_S) as client:
+        assert client.get("/ready").status_code == 503
+    process.process.send_signal(signal.SIGTERM)
+    errors = process.end()
+    assert process.process.returncode == 0, errors
+    assert "Traceback" not in errors
+
+
 @pytest.mark.parametrize("num_streams", [0, 50])
 def test_a_signal_lets_streams_end(start_fake: Callable[..., Process], num_streams: int) -> None:
     process = start_fake([], answer="a" * 200, us_per_step=3000, cost="sleep")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from fake_model import EOS
-from live_server import CHAT, COMPLETIONS, USER, LiveServer, error_of
+from live_server import CHAT, COMPLETIONS, USER, WAIT_S, LiveServer, error_of
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 import mlc_native
 from mlc_native import AsyncMLCEngine
+from mlc_native.errors import EngineTerminatedError
 from mlc_native.server import ServerConfig, create_app
 from mlc_native.server.app import app_of
 
@@ -198,6 +201,42 @@ def test_not_ready_while_the_model_loads(serve: Any) -> None:
     assert server.post(CHAT, {"messages": USER}).status_code == 503
     model.engine = engine
     assert server.client.get("/ready").status_code == 200
+
+
+def test_a_model_that_is_unloaded_leaves_the_others(make_engine: Any) -> None:
+    engines = {"first": make_engine(answer="one"), "second": make_engine(answer="two")}
+    server = LiveServer(engines)
+    try:
+        asyncio.run(engines["first"].unload())
+        first, second = server.client.get("/v1/models").json()["data"]
+        assert (first["id"], first["max_model_len"]) == ("first", None)
+        assert second["max_model_len"] == engines["second"].max_input_sequence_length
+        refused = server.post(CHAT, {"messages": USER, "model": "first"})
+        assert (refused.status_code, error_of(refused)["code"]) == (503, "model_not_loaded")
+        assert server.chat(model="second")["model"] == "second"
+        metrics = server.client.get("/metrics")
+        assert metrics.status_code == 200
+        assert 'model_name="second"' in metrics.text
+        assert server.client.get("/health").status_code == 200
+        assert server.client.get("/ready").status_code == 503
+    finally:
+        server.stop()
+
+
+def test_a_reload_is_no_stuck_step(make_engine: Any, make_model: Any, fake_lib: str) -> None:
+    engine = make_engine(answer=ANSWER)
+    server = LiveServer(engine, ServerConfig(stuck_step_timeout_s=0.1))
+    endless = make_model(load_parts=100_000, us_per_load_part=1000)  # 100 seconds
+    with ThreadPoolExecutor(1) as pool:
+        reload = pool.submit(asyncio.run, engine.reload(endless, model_lib=fake_lib))
+        try:
+            while server.client.get("/ready").status_code == 200:
+                pass
+            assert [server.client.get("/health").status_code for _ in range(3)] == [200] * 3
+        finally:
+            server.stop()
+            engine.terminate()
+        assert isinstance(reload.exception(WAIT_S), EngineTerminatedError)
 
 
 def test_openapi_is_true(serve: Any) -> None:
