@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <random>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -41,17 +41,26 @@ void RequireTrusted(int descriptor, const std::string& path) {
   }
 }
 
+// The numbers of processes would do for one machine, but containers that share a folder have the
+// same ones.
+std::string RandomEnding() {
+  std::random_device device;
+  char ending[18];
+  std::snprintf(ending, sizeof ending, ".%08x%08x", device(), device());
+  return ending;
+}
+
 // A file under a name of its own, which the destructor removes unless it was published.
 class TemporaryFile final : public CacheFolder::NewFile {
  public:
   TemporaryFile(int folder, const std::string& name, std::string path)
       : folder_(folder), path_(std::move(path)) {
-    static std::atomic<uint64_t> counter = 0;
-    name_ = name + "." + std::to_string(getpid()) + "-" + std::to_string(counter++);
-    unlinkat(folder_, name_.c_str(), 0);  // of an earlier process of this number
     constexpr mode_t kReadableByAll = 0644;
-    fd_ = openat(folder_, name_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
-                 kReadableByAll);
+    do {
+      name_ = name + RandomEnding();
+      fd_ = openat(folder_, name_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+                   kReadableByAll);
+    } while (fd_ < 0 && errno == EEXIST);
     if (fd_ < 0) FailWrite();
     flock(fd_, LOCK_EX | LOCK_NB);  // until it is closed: its process lives
   }

@@ -423,6 +423,18 @@ def test_a_file_beyond_the_limit_is_not_written(
     assert files(cache) == before
 
 
+def test_files_of_processes_with_the_same_number_stay(model: Path, cache: Path) -> None:
+    """They are written by processes in other containers that share the folder."""
+    Start(model, cache)
+    (file,) = files(cache)
+    file.unlink()
+    others = [file.with_name(f"{file.name}.{os.getpid()}-{i}") for i in range(1000)]
+    for other in others:
+        other.write_bytes(b"part")
+    assert Start(model, cache).mapped
+    assert set(files(cache)) == {file, *others}
+
+
 def test_what_a_killed_process_has_left_is_removed(model: Path, cache: Path) -> None:
     cache.mkdir(parents=True)
     names = ("0.weights.123-0", "0.weights.123-1", "0.weights.123-2", "other.123-0")
