@@ -6,11 +6,12 @@ ends with the number of the request's line, so a file of answers says which line
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -21,6 +22,7 @@ from mlc_native.errors import invalid_config
 
 CHAT = "/v1/chat/completions"
 COMPLETION = "/v1/completions"
+READ_BYTES = 1 << 16  # at once, of a pipe
 _ID = re.compile(r"batch_req_(\d+)")
 _BEGINNING = b'{"id": "batch_req_'  # of each line of answers
 
@@ -194,3 +196,32 @@ def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     for number, text in enumerate(file, 1):
         if text.strip():
             yield number, text
+
+
+async def piped_lines(file: BinaryIO) -> AsyncIterator[tuple[int, bytes]]:
+    """``numbered_lines`` of a pipe that may not have them yet: the event loop does not wait."""
+    number = 0
+    pieces: list[bytes] = []  # of the line that has no end yet
+    while chunk := await _read_when_there(file.fileno()):
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            number += 1
+            text = b"".join([*pieces, end])
+            pieces.clear()
+            if text.strip():
+                yield number, text
+        pieces.append(rest)
+    text = b"".join(pieces)
+    if text.strip():
+        yield number + 1, text
+
+
+async def _read_when_there(descriptor: int) -> bytes:
+    loop = asyncio.get_running_loop()
+    there = asyncio.Event()
+    loop.add_reader(descriptor, there.set)
+    try:
+        await there.wait()
+    finally:
+        loop.remove_reader(descriptor)
+    return os.read(descriptor, READ_BYTES)

@@ -13,7 +13,7 @@ import asyncio
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from mlc_native.cli.batch_file import (
     bad_line,
     numbered_lines,
     parse_request,
+    piped_lines,
 )
 from mlc_native.cli.failure import exit_status, print_error
 from mlc_native.cli.overrides import add_engine_arguments, load_engine
@@ -115,7 +116,7 @@ class Batch:
         begin = time.monotonic()
         with self._progress_bar() as bar:
             async with asyncio.TaskGroup() as tasks:
-                for line, text in self._open_lines():
+                async for line, text in self._open_lines():
                     await free.acquire()
                     task = tasks.create_task(self._answer(line, text))
                     task.add_done_callback(lambda _: free.release())
@@ -130,23 +131,32 @@ class Batch:
         assert running is not None
         return running + (running if limit is None or limit < 0 else min(limit, running))
 
-    def _open_lines(self) -> Iterator[tuple[int, bytes]]:
+    async def _open_lines(self) -> AsyncIterator[tuple[int, bytes]]:
         """The lines without an answer. Raises InvalidConfig if the answers are of another file."""
-        done = self._answers.done
+        if not self._requests.seekable():
+            async for line, text in piped_lines(self._requests):
+                if self._is_open(line, text):
+                    yield line, text
+            return
         for line, text in numbered_lines(self._requests):
-            if line not in done:
+            if self._is_open(line, text):
                 yield line, text
-                continue
-            try:
-                custom_id: str | None = parse_request(line, text).custom_id
-            except BadLine as error:
-                custom_id = error.custom_id
-            if not done.agrees(line, custom_id):
-                raise invalid_config(
-                    "output",
-                    f"the output has an answer to line {line} with another custom_id than "
-                    f"{custom_id!r}: is it of another file? --overwrite replaces it",
-                )
+
+    def _is_open(self, line: int, text: bytes) -> bool:
+        done = self._answers.done
+        if line not in done:
+            return True
+        try:
+            custom_id: str | None = parse_request(line, text).custom_id
+        except BadLine as error:
+            custom_id = error.custom_id
+        if not done.agrees(line, custom_id):
+            raise invalid_config(
+                "output",
+                f"the output has an answer to line {line} with another custom_id than "
+                f"{custom_id!r}: is it of another file? --overwrite replaces it",
+            )
+        return False
 
     async def _answer(self, line: int, text: bytes) -> None:
         try:

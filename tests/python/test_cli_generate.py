@@ -208,6 +208,41 @@ def test_ctrl_c_keeps_what_is_answered(command: Callable[..., list[str]], tmp_pa
     assert 5 <= len(answers(output)) < 1000
 
 
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_lines_of_a_pipe_are_answered_as_they_come(
+    command: Callable[..., list[str]], tmp_path: Path, end: str
+) -> None:
+    """Each line is sent when the one before has its answer."""
+    output = tmp_path / "answers"
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mlc_native", *command(Path("/dev/stdin"), "-o", str(output))],
+        env={**os.environ, "PYTHONPATH": path},
+        stdin=subprocess.PIPE,
+        text=True,
+        bufsize=0,
+    )
+    try:
+        assert process.stdin is not None
+        for count in range(1, 4):
+            if count > 1:
+                process.stdin.write("\n \n")  # blank lines count
+            text = json.dumps(request(str(count), prompt="x" * 100))
+            for piece in (text[:5], text[5:], "\n"):
+                process.stdin.write(piece)
+            while not (output.exists() and output.read_bytes().count(b"\n") >= count):
+                assert process.poll() is None
+        process.stdin.write(json.dumps(request("last", prompt="x" * 100_000)) + end)
+        process.stdin.close()
+        assert process.wait(60) == 1
+    finally:
+        process.kill()
+        process.wait()
+    found = answers(output)
+    assert [found[line]["custom_id"] for line in sorted(found)] == ["1", "2", "3", "last"]
+    assert sorted(found) == [1, 4, 7, 8]
+
+
 def test_outputs_that_are_refused(
     command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
