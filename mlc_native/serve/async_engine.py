@@ -167,13 +167,11 @@ class AsyncMLCEngine(OpenAIEngine):
         **settings: Unpack[EngineSettings],
     ) -> None:
         """Replaces the model, as ``MLCEngine.reload`` does, without blocking the event loop."""
-        await self._work(self._reload, model, engine_config, model_lib, mode, settings)
-        self._threads.renew()
+        await self._change_model(self._reload, model, engine_config, model_lib, mode, settings)
 
     async def unload(self) -> None:
         """Drops the model. Requests end with "abort"; new ones are refused until a reload."""
-        await self._work(self._unload)
-        self._threads.renew()
+        await self._change_model(self._unload)
 
     def terminate(self) -> None:
         """Ends the engine: open requests end with finish reason "abort". Idempotent.
@@ -197,6 +195,18 @@ class AsyncMLCEngine(OpenAIEngine):
         """Runs what would hold up the event loop on a thread of the engine's own."""
         self._check_not_forked()
         return await self._threads.run(function, *arguments, **keywords)
+
+    async def _change_model(self, change: Callable[..., None], *arguments: Any) -> None:
+        """Runs a change of the model, which goes on if its task is cancelled."""
+
+        def work() -> None:
+            try:
+                change(*arguments)
+            finally:
+                self._threads.renew()
+
+        self._check_not_forked()
+        await self._threads.run_long(work)
 
     async def _create(self, kind: RequestKind, arguments: Arguments, is_body: bool) -> Any:
         return await self._answer(await self._prepared(self._plan, kind, arguments, is_body))

@@ -234,6 +234,43 @@ def test_interpreter_exit(body: str, make_model: MakeModel, fake_lib: str) -> No
     assert run_script(script, make_model(**SLOW), fake_lib) == "end of program\n"
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        """
+        engine = AsyncMLCEngine(model, model_lib=lib)
+        work = lambda: engine.reload(endless, model_lib=lib)
+        """,
+        "work = lambda: AsyncMLCEngine.create(endless, model_lib=lib)",
+    ],
+    ids=["reload", "create"],
+)
+def test_interpreter_exit_ends_a_load(body: str, make_model: MakeModel, fake_lib: str) -> None:
+    begin = """
+    import asyncio, pathlib
+    from mlc_native.serve.load_report import LoadReport
+    model, lib, endless = sys.argv[1:]
+    from mlc_native import AsyncMLCEngine
+    """
+    end = """
+    async def main():
+        loop, loads = asyncio.get_running_loop(), asyncio.Event()
+        report = LoadReport.__call__
+        def note(self, done, total):
+            loop.call_soon_threadsafe(loads.set)
+            LoadReport.__call__ = report
+            report(self, done, total)
+        LoadReport.__call__ = note
+        task = asyncio.create_task(work())
+        await loads.wait()
+    asyncio.run(main())
+    print('end of program')
+    """
+    script = "".join(textwrap.dedent(part) for part in (begin, body, end))
+    endless = make_model(load_parts=1_000_000, us_per_load_part=1000)  # 1,000 seconds
+    assert run_script(script, make_model(), fake_lib, endless) == "end of program\n"
+
+
 def test_exit_status_of_the_program_is_kept(make_model: MakeModel, fake_lib: str) -> None:
     script = EXIT + "engine = MLCEngine(model, model_lib=lib)\nsys.exit(3)\n"
     run_script(script, make_model(), fake_lib, expect=3)

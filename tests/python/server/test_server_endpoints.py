@@ -230,8 +230,9 @@ def test_a_reload_is_no_stuck_step(make_engine: Any, make_model: Any, fake_lib: 
     with ThreadPoolExecutor(1) as pool:
         reload = pool.submit(asyncio.run, engine.reload(endless, model_lib=fake_lib))
         try:
-            while server.client.get("/ready").status_code == 200:
+            while server.client.get("/v1/models").json()["data"][0]["max_model_len"] is not None:
                 pass
+            assert server.client.get("/ready").status_code == 503
             assert [server.client.get("/health").status_code for _ in range(3)] == [200] * 3
         finally:
             server.stop()
