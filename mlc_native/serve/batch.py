@@ -42,6 +42,7 @@ from mlc_native.serve.prompt_logprobs import prompt_logprobs
 from mlc_native.serve.request_processing import Prompt, generation_config, random_request_id
 from mlc_native.serve.responses import ChatResponder, completion_usage
 from mlc_native.support.keywords import check_keywords
+from mlc_native.support.terminal import stderr_is_terminal
 
 Messages = Sequence[ChatCompletionMessage | Mapping[str, Any]]
 Item = Prompt | Messages | Mapping[str, Any]
@@ -363,14 +364,14 @@ def _add(result: GenerationResult, outputs: list[CallbackStreamOutput]) -> None:
 
 
 class _ProgressBar:
-    """Prompts done and tokens per second, on stderr."""
+    """Prompts done and tokens per second, on stderr; by default, if it is a terminal."""
 
     def __init__(self, total: int | None, shown: bool | None) -> None:
-        # None: only if stderr is a terminal.
-        disable = None if shown is None else not shown
-        from tqdm import tqdm
+        self._bar: Any = None
+        if stderr_is_terminal() if shown is None else shown:
+            from tqdm import tqdm  # the first bar, also one that is disabled, starts a thread
 
-        self._bar: Any = tqdm(total=total, desc="Generating", unit="prompt", disable=disable)
+            self._bar = tqdm(total=total, desc="Generating", unit="prompt")
         self._start = time.monotonic()
         self._num_tokens = 0
 
@@ -378,14 +379,18 @@ class _ProgressBar:
         return self
 
     def __exit__(self, *_exc_info: object) -> None:
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
 
     def update(self) -> None:
         """Counts a prompt without an answer."""
-        self._bar.update()
+        if self._bar is not None:
+            self._bar.update()
 
     def add_answer(self, num_tokens: int) -> None:
         """Counts a prompt with an answer."""
+        if self._bar is None:
+            return
         self._num_tokens += num_tokens
         rate = self._num_tokens / max(time.monotonic() - self._start, 1e-9)
         self._bar.set_postfix_str(f"{rate:,.0f} tokens/s", refresh=False)

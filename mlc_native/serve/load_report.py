@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mlc_native.support.quantity import quantity
+from mlc_native.support.terminal import stderr_is_terminal
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class LoadReport:
     def __init__(self, model: str, verbose: bool) -> None:
         self._model = model
         self._verbose = verbose
-        self._on_terminal = verbose and sys.stderr.isatty()
+        self._on_terminal = verbose and stderr_is_terminal()
         self._bar: Any = None
         self._begin = self._logged = time.monotonic()
         self._stopped_by: BaseException | None = None

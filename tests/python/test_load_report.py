@@ -293,6 +293,24 @@ def test_without_a_network_the_error_comes_soon(
     assert time.monotonic() - begin < 3 * int(os.environ.get("MLC_NATIVE_PATIENCE", "1"))
 
 
+# -------------------------------------------------------------------------------------- no stderr
+
+
+@pytest.mark.parametrize("kind", ["none", "closed", "replaced"])
+def test_a_program_without_stderr(
+    kind: str, make_model: MakeModel, fake_lib: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sys.stderr is None if it was closed before Python began, as in some daemons."""
+    stderr: Any = {"none": None, "closed": io.StringIO(), "replaced": object()}[kind]
+    if kind == "closed":
+        stderr.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", stderr)
+        with MLCEngine(make_model(answer="Hi"), model_lib=fake_lib) as engine:
+            (result,) = engine.generate("x")
+    assert result.text == "Hi"
+
+
 # ----------------------------------------------------------------------------------------- Ctrl-C
 
 

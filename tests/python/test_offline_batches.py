@@ -270,6 +270,17 @@ def test_the_progress_bar(
             assert ("tokens/s" in stderr.getvalue()) == is_shown
 
 
+def test_without_a_progress_bar_there_is_no_thread_for_it(
+    make_model: MakeModel, fake_lib: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tqdm starts one, which stays, when its first bar is made, also for a bar that is disabled."""
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setitem(sys.modules, "tqdm", None)  # importing it is an error
+    with MLCEngine(make_model(answer="Hi"), model_lib=fake_lib) as engine:
+        assert engine.generate("a")[0].text == "Hi"
+        assert engine.generate("a", progress=False)[0].text == "Hi"
+
+
 # ------------------------------------------------------------------------- completions of a list
 
 
