@@ -121,7 +121,7 @@ class AnswerFile:
 
     Args:
         path: an unfinished file is continued: what a kill has left of a line is cut off.
-        overwrite: begin anew.
+        overwrite: begin anew with ``empty``; what the file holds does not matter.
 
     Raises:
         InvalidConfig: the file is something else, or another process writes it.
@@ -135,7 +135,8 @@ class AnswerFile:
         self._file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
         try:
             self._lock()
-            self._file.truncate(0 if overwrite else self._read())
+            if not overwrite:
+                self._file.truncate(self._read())
             self._file.seek(0, os.SEEK_END)
         except BaseException:
             self._file.close()
@@ -169,6 +170,12 @@ class AnswerFile:
                     ) from None
                 end += len(text)
         return end
+
+    def empty(self) -> None:
+        """Drops all answers."""
+        self._file.seek(0)
+        self._file.truncate()
+        self.done = DoneLines()
 
     def write(self, line: dict[str, Any]) -> None:
         """Adds a line. It is in the file when this returns."""

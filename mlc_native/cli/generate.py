@@ -65,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
             try:
                 verbose = sys.stderr.isatty()
                 with load_engine(AsyncMLCEngine, args.model, args, verbose) as engine:
+                    if args.overwrite:  # not before there is a model
+                        answers.empty()
                     batch = Batch(engine, requests, answers)
                     try:
                         asyncio.run(batch.run())

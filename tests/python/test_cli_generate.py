@@ -155,8 +155,13 @@ def test_a_second_run_answers_what_is_left(
     assert sorted(answers(output)) == list(range(1, 11))
     assert main(run) == 0
     assert "0 answered, 0 failed, 10 before; " in capsys.readouterr().err
+    whole = output.read_bytes()
+    assert main([*run, "--overwrite", "--model", str(tmp_path / "missing")]) == 1
+    assert output.read_bytes() == whole
+    output.write_bytes(b"a diary")
     assert main([*run, "--overwrite"]) == 0
     assert "10 answered, 0 failed; " in capsys.readouterr().err
+    assert sorted(answers(output)) == list(range(1, 11))
 
 
 def test_a_killed_run_goes_on(command: Callable[..., list[str]], tmp_path: Path) -> None:
