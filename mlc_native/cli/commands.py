@@ -68,8 +68,12 @@ def _stats(chat: Chat, _: str) -> None:
         chat.display.notice("no answer yet")
         return
     lines = [f"prompt {usage.prompt_tokens} tokens, answer {usage.completion_tokens} tokens"]
-    lines += [f"{name}: {value:.4g}" for name, value in (usage.extra or {}).items()]
+    lines += [f"{name}: {_figure(value)}" for name, value in (usage.extra or {}).items()]
     chat.display.notice("\n".join(lines))
+
+
+def _figure(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _metrics(chat: Chat, _: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -152,6 +153,15 @@ def test_stats(chat: Callable[..., Any]) -> None:
     _, out, err = chat("hi\n", "--stats")
     assert out == "Hello!\n"
     assert " + 7 tokens; first token after " in err
+
+
+def test_stats_of_guesses(chat: Callable[..., Any]) -> None:
+    lines = ["hi", "/stats", "hi"]
+    flags = ["--speculative-mode", "suffix", "--spec-draft-length", "2"]
+    status, out, err = chat("\n".join(lines) + "\n", *flags, answer="abcabcabcabc")
+    assert (status, out) == (0, "abcabcabcabc\n" * 2)
+    assert re.search(r"^acceptance_histogram: \[[0-9, ]+\]$", err, re.MULTILINE)
+    assert "\ncompletion_tokens: 13\n" in err
 
 
 def test_a_block_is_one_turn(chat: Callable[..., Any]) -> None:
