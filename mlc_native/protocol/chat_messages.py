@@ -18,6 +18,12 @@ class ChatFunction(BaseModel):
     parameters: dict[str, Any] = Field(default_factory=dict)
     strict: bool | None = None
 
+    @field_validator("parameters", mode="before")
+    @classmethod
+    def take_null_as_absent(cls, parameters: Any) -> Any:
+        """A function without parameters may have null in their place, as in OpenAI's interface."""
+        return {} if parameters is None else parameters
+
 
 class ChatTool(BaseModel):
     """A tool; only functions exist."""
@@ -56,7 +62,7 @@ class ChatToolCall(_OfHistory):
 
 
 class ChatCompletionMessage(_OfHistory):
-    """One message; the content of a user message may be a list of parts."""
+    """One message; the content may be a list of parts, which are texts."""
 
     content: str | list[dict[str, Any]] | None = None
     role: Literal["system", "developer", "user", "assistant", "tool"]

@@ -326,8 +326,6 @@ class ChatCompletionRequest(_SamplingRequest, MLCChatChecks):
             wrong = None
             if message.tool_call_id is not None and message.role != "tool":
                 wrong = "Non-tool message having `tool_call_id` is invalid"
-            if isinstance(message.content, list) and message.role != "user":
-                wrong = "Non-user message having a list of content is invalid"
             if message.tool_calls is not None and message.role != "assistant":
                 wrong = "Non-assistant message having `tool_calls` is invalid"
             if wrong is not None:

@@ -76,6 +76,20 @@ def test_content_as_parts(engine: MLCEngine) -> None:
     assert "Paris" in answer.choices[0].message.content
 
 
+def test_parts_in_every_role(engine: MLCEngine) -> None:
+    """As in OpenAI's interface, the content of any message may be a list of text parts."""
+    texts = [
+        ("system", "You are a helpful assistant."),
+        ("user", "What is the weather in Paris?"),
+        ("assistant", "I look it up."),
+        ("tool", "sunny"),
+        ("user", "What is 2 + 2?"),
+    ]
+    plain = [{"role": role, "content": text} for role, text in texts]
+    parts = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in texts]
+    assert engine.render_chat(parts).text == engine.render_chat(plain).text
+
+
 def test_limit_the_length(engine: MLCEngine) -> None:
     """Both names of the limit end the answer, and the reason says so."""
     for limit in ({"max_tokens": 2}, {"max_completion_tokens": 2}):

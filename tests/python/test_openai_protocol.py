@@ -75,11 +75,10 @@ def test_both_kinds_refuse(make: Any, fields: dict[str, Any], message: str) -> N
         ({"logprobs": 3}, "must be true or false, got 3; top_logprobs is"),
         ({"top_logprobs": 2}, '"logprobs" must be True to support "top_logprobs"'),
         ({"messages": []}, "must not be empty"),
-        ({"messages": [{**USER, "tool_call_id": "1"}]}, "Non-tool message having `tool_call_id`"),
         (
-            {"messages": [USER, {"role": "system", "content": [{"type": "text", "text": "x"}]}]},
-            "Non-user message having a list of content is invalid: the one at position 1 has the "
-            'role "system"',
+            {"messages": [USER, {**USER, "tool_call_id": "1"}]},
+            "Non-tool message having `tool_call_id` is invalid: the one at position 1 has the "
+            'role "user"',
         ),
         (
             {"messages": [{**USER, "tool_calls": [{"function": {"name": "f"}}]}]},
@@ -208,6 +207,12 @@ def test_tools_for_the_template() -> None:
     assert chat(tools=[WEATHER, time]).template_tools() == [WEATHER, time]
     chosen = {"type": "function", "function": {"name": "time"}}
     assert chat(tools=[WEATHER, time], tool_choice=chosen).template_tools() == [time]
+
+
+@pytest.mark.parametrize("fields", [{}, {"parameters": None}, {"parameters": {}}], ids=str)
+def test_a_tool_without_parameters(fields: dict[str, Any]) -> None:
+    (tool,) = chat(tools=[{"type": "function", "function": {"name": "f", **fields}}]).tools
+    assert tool.function.parameters == {}
 
 
 def test_extra_body_is_checked_by_name() -> None:
