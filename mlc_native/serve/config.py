@@ -91,7 +91,7 @@ class EngineConfig(EngineFields):
             InvalidConfig: a value is of a type that no setting has.
         """
         values = self._values()
-        values["additional_models"] = self._additional_models()
+        values["additional_models"] = additional_model_names(self.additional_models)
         set_values = {name: value for name, value in values.items() if value is not None}
         for name in {"dtype", "kv_cache_dtype"} & set_values.keys():
             set_values[name] = _dtype_name(name, set_values[name])
@@ -101,15 +101,16 @@ class EngineConfig(EngineFields):
                 raise invalid_config(name, f'"{name}" cannot be {shown(value)}')
         return json.dumps(set_values)
 
-    def _additional_models(self) -> list[str]:
-        models = self.additional_models
-        names = [m[0] if isinstance(m, tuple) and m else m for m in _as_list(models)]
-        if not all(isinstance(name, str) for name in names):
-            raise invalid_config(
-                "additional_models",
-                f'"additional_models" must be a list of models, got {shown(models)}',
-            )
-        return names
+
+def additional_model_names(models: object) -> list[str]:
+    """The names in ``additional_models``, a list or a single one. Raises InvalidConfig."""
+    names = [m[0] if isinstance(m, tuple) and m else m for m in _as_list(models)]
+    if not all(isinstance(name, str) for name in names):
+        raise invalid_config(
+            "additional_models",
+            f'"additional_models" must be a list of models, got {shown(models)}',
+        )
+    return names
 
 
 def path_argument(name: str, value: object) -> str:

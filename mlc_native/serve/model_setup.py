@@ -26,7 +26,12 @@ from mlc_native.errors import (
 from mlc_native.protocol.conversation_protocol import Conversation
 from mlc_native.protocol.mlc_chat_config import MLCChatConfig
 from mlc_native.serve.answer_formats import AnswerFormats, choose_formats
-from mlc_native.serve.config import EngineConfig, device_argument, path_argument
+from mlc_native.serve.config import (
+    EngineConfig,
+    additional_model_names,
+    device_argument,
+    path_argument,
+)
 from mlc_native.serve.echo_settings import MOCK_ECHO
 from mlc_native.serve.load_report import LoadSummary
 from mlc_native.support.cuda_build import CudaBuildError, cuda_library
@@ -81,7 +86,7 @@ def resolve_models(model: str, engine_config: EngineConfig) -> tuple[list[Path],
     model_lib = engine_config.model_lib
     if model_lib not in (None, MOCK_ECHO) and not Path(str(model_lib)).is_file():
         raise ModelLibraryNotFound(f'the "model_lib" {model_lib} does not exist')
-    names = [m if isinstance(m, str) else m[0] for m in engine_config.additional_models]
+    names = additional_model_names(engine_config.additional_models)
     folders = [resolve_model(name, verbose=engine_config.verbose) for name in (model, *names)]
     config = replace(
         engine_config,

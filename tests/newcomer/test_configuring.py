@@ -87,6 +87,14 @@ def test_two_engines() -> None:
         assert two.generate(["a"], max_tokens=1)[0].error is None
 
 
+def test_one_draft_model() -> None:
+    """A single name where a list of them is expected."""
+    with MLCEngine(
+        "demo", speculative_mode="small_draft", additional_models="demo-draft"
+    ) as engine:
+        assert [Path(model).name for model in engine.engine_config.additional_models] == ["draft"]
+
+
 def test_what_is_configured(engine: MLCEngine) -> None:
     """`repr` names the model, and the configuration has no placeholder left."""
     assert "demo" in repr(engine)
