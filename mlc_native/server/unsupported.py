@@ -19,7 +19,10 @@ _PATHS = {
     **dict.fromkeys(("embeddings", "rerank", "score", "pooling", "classify"), _NO_EMBEDDINGS),
     "moderations": _NO_MODERATION,
     **dict.fromkeys(
-        ("audio/speech", "audio/transcriptions", "audio/translations", "images/generations"),
+        (
+            *("audio/speech", "audio/transcriptions", "audio/translations"),
+            *("images/generations", "images/edits", "images/variations"),
+        ),
         _TEXT_ONLY,
     ),
     **dict.fromkeys(("load_lora_adapter", "unload_lora_adapter"), _NO_LORA),

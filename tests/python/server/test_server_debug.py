@@ -63,7 +63,11 @@ def test_debug_config_needs_debug(debug_server: LiveServer, demo_server: LiveSer
 
 @pytest.mark.parametrize("prefix", ["/v1", ""])
 @pytest.mark.parametrize(
-    "path", ["embeddings", "rerank", "audio/speech", "images/generations", "load_lora_adapter"]
+    "path",
+    [
+        *("embeddings", "rerank", "audio/speech", "load_lora_adapter"),
+        *("images/generations", "images/edits", "images/variations"),
+    ],
 )
 def test_what_there_is_not(demo_server: LiveServer, prefix: str, path: str) -> None:
     response = demo_server.post(f"{prefix}/{path}", {"model": "demo", "input": "x"})
