@@ -35,7 +35,7 @@ func take(e *C.mlcn_error) error {
 	}
 }
 
-// Engine is an engine with a model. Any goroutine may use it; Close ends it.
+// Engine is an engine with a model. Close ends it.
 type Engine struct{ handle *C.mlcn_engine }
 
 // NewEngine loads a model folder or a GGUF file.
@@ -58,7 +58,8 @@ func NewEngine(model string, config map[string]any) (*Engine, error) {
 // Close cancels all requests and frees the engine.
 func (e *Engine) Close() { C.mlcn_engine_destroy(e.handle, nil) }
 
-// Chat submits one chat and calls onText for each piece of the answer.
+// Chat submits one chat and calls onText for each piece of the answer. One chat at a time: a poll takes
+// the outputs of all requests, and several chats would take each other's.
 func (e *Engine) Chat(body map[string]any, onText func(string)) error {
 	text, err := json.Marshal(body)
 	if err != nil {

@@ -54,7 +54,8 @@ function call(fn, ...args) {
 const FOREVER = -1;
 const pollAsync = promisify(poll.async);
 
-// Yields the texts of the answer to one request.
+// Yields the texts of the answer to one request. One at a time: a poll takes the outputs of all requests, and
+// several answers would take each other's.
 async function* answer(engine, body) {
   const text = JSON.stringify(body);
   release(call(submit, engine, text, Buffer.byteLength(text), null));
