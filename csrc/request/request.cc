@@ -62,10 +62,10 @@ void CheckPin(int64_t prompt_len, const RequestLimits& limits) {
 void CheckRequest(const Request& request, const RequestLimits& limits) {
   const std::vector<int32_t>& prompt = request.prompt_token_ids;
   if (prompt.empty()) {
-    throw InvalidRequest("inputs", "The prompt must have at least 1 token, got 0");
+    throw InvalidRequest("prompt", "The prompt must have at least 1 token, got 0");
   }
   if (request.prompt_len() > limits.max_sequence_length) {
-    throw InvalidRequest("inputs", "Request prompt has " + std::to_string(request.prompt_len()) +
+    throw InvalidRequest("prompt", "Request prompt has " + std::to_string(request.prompt_len()) +
                                        " tokens in total, larger than the model input length "
                                        "limit " +
                                        std::to_string(limits.max_sequence_length) + Reason(limits) +
@@ -73,7 +73,7 @@ void CheckRequest(const Request& request, const RequestLimits& limits) {
   }
   for (size_t i = 0; i < prompt.size(); ++i) {
     if (prompt[i] >= 0 && prompt[i] < limits.vocab_size) continue;
-    throw InvalidRequest("inputs", "Token " + std::to_string(i) + " of the prompt must be in [0, " +
+    throw InvalidRequest("prompt", "Token " + std::to_string(i) + " of the prompt must be in [0, " +
                                        std::to_string(limits.vocab_size) + "), got " +
                                        std::to_string(prompt[i]));
   }

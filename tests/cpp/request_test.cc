@@ -41,7 +41,7 @@ TEST(CreateRequest, FlattensInputs) {
 }
 
 TEST(CreateRequest, RefusesAnEmptyPrompt) {
-  EXPECT_THAT(ErrorOf("inputs", {}), HasSubstr("at least 1 token"));
+  EXPECT_THAT(ErrorOf("prompt", {}), HasSubstr("at least 1 token"));
   EXPECT_THROW(CreateRequest("r", {}, {}, kLimits), InvalidRequest);
 }
 
@@ -51,15 +51,15 @@ TEST(CreateRequest, RefusesAnEmptyId) {
 
 // A request that would break a step is refused on the thread of its caller.
 TEST(CreateRequest, RefusesTokensOutOfTheVocabularyWithIndexAndValue) {
-  EXPECT_THAT(ErrorOf("inputs", {1, 50}),
+  EXPECT_THAT(ErrorOf("prompt", {1, 50}),
               HasSubstr("Token 1 of the prompt must be in [0, 50), got 50"));
-  EXPECT_THAT(ErrorOf("inputs", {-1}),
+  EXPECT_THAT(ErrorOf("prompt", {-1}),
               HasSubstr("Token 0 of the prompt must be in [0, 50), got -1"));
 }
 
 TEST(CreateRequest, RefusesALongPromptWithBothNumbers) {
   EXPECT_NO_THROW(Create(std::vector<int32_t>(8, 1)));
-  EXPECT_EQ(ErrorOf("inputs", std::vector<int32_t>(9, 1)),
+  EXPECT_EQ(ErrorOf("prompt", std::vector<int32_t>(9, 1)),
             "Request prompt has 9 tokens in total, larger than the model input length limit 8.");
 }
 

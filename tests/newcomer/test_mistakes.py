@@ -45,6 +45,14 @@ def test_bad_values(engine: MLCEngine, field: str, value: Any) -> None:
         engine.chat.completions.create(messages=FRANCE, **{field: value})
 
 
+@pytest.mark.parametrize("prompt", ["", [], [[5], []], [10**9]], ids=str)
+def test_bad_prompts(engine: MLCEngine, prompt: Any) -> None:
+    """The argument that is wrong is the one that was given."""
+    with pytest.raises(mlc_native.InvalidRequest, match=r"[Pp]rompt must") as caught:
+        engine.completions.create(prompt=prompt)
+    assert caught.value.field == "prompt"
+
+
 def test_a_typing_error(engine: MLCEngine) -> None:
     """A misspelt option names the right one."""
     with pytest.raises(TypeError, match="max_tokens"):

@@ -137,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadBody{"{\"prompt\": [1], \"messages\": []}", "prompt", "exactly one"},
         BadBody{"{\"prompt\": [1], \"max_token\": 5}", "max_token", "did you mean \"max_tokens\""},
         BadBody{"{\"prompt\": [-1]}", "prompt", "token ids"},
-        BadBody{"{\"prompt\": [256]}", "inputs", "[0, 256)"},
+        BadBody{"{\"prompt\": [256]}", "prompt", "[0, 256)"},
         BadBody{"{\"prompt\": [1], \"max_tokens\": 1.5}", "max_tokens", "integer"},
         BadBody{"{\"prompt\": [1], \"max_tokens\": 5, \"max_completion_tokens\": 6}",
                 "max_completion_tokens", "contradict"},
