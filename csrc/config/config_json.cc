@@ -31,6 +31,20 @@ size_t EditDistance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
+// "; did you mean ...?" with the known name that is nearest to a wrong one, unless a third of the
+// letters would have to be others.
+std::string NameHint(const std::string& name, const std::vector<std::string>& known) {
+  size_t least = std::string::npos;
+  const std::string* nearest = nullptr;
+  for (const std::string& other : known) {
+    const size_t distance = EditDistance(name, other);
+    if (3 * distance > std::max(name.size(), other.size()) || distance >= least) continue;
+    least = distance;
+    nearest = &other;
+  }
+  return nearest == nullptr ? "" : "; did you mean \"" + *nearest + "\"?";
+}
+
 // What is understood but not there.
 void CheckSupported(const EngineConfig& config) {
   if (config.max_history_size.value_or(0) != 0) {
@@ -147,10 +161,8 @@ void RefuseUnknownFields(const ConfigFields& fields, const std::vector<std::stri
   for (const std::string& name : fields.Names()) {
     if (std::ranges::count(known, name) > 0) continue;
     const std::string beginning = name.substr(0, 64);
-    const auto nearest = std::ranges::min_element(
-        known, {}, [&](const std::string& other) { return EditDistance(beginning, other); });
-    fields.Refuse(name, "Unknown field \"" + beginning + "\" in " + what + "; did you mean \"" +
-                            *nearest + "\"?");
+    fields.Refuse(name,
+                  "Unknown field \"" + beginning + "\" in " + what + NameHint(beginning, known));
   }
 }
 

@@ -109,6 +109,10 @@ TEST(EngineConfigJson, UnknownFieldNamesTheNearest) {
               HasSubstr("did you mean \"max_num_sequence\""));
   EXPECT_THAT(ConfigError("max_total_seq_length", R"({"max_total_seq_length": 4})"),
               HasSubstr("did you mean \"max_total_sequence_length\""));
+  for (const char* name : {"foo", "temperature", "block_size"}) {
+    EXPECT_EQ(ConfigError(name, std::string("{\"") + name + "\": 4}"),
+              std::string("Unknown field \"") + name + "\" in the engine config");
+  }
 }
 
 struct BadField {
