@@ -181,6 +181,13 @@ def test_a_wrong_chat_is_refused_by_field(engine: CEngine, body: dict, field: st
     assert refused.value.code == 2
 
 
+def test_an_error_is_one_line(engine: CEngine) -> None:
+    with pytest.raises(CError, match="parenthesis") as error:
+        engine.answers({"messages": CHAT, "response_format": {"type": "regex", "regex": "("}})
+    assert len(str(error.value).splitlines()) == 1
+    assert str(error.value) == str(error.value).strip()
+
+
 def test_the_format_of_the_docs_forces_a_call(engine: CEngine) -> None:
     pytest.importorskip("xgrammar")
     page = (ROOT / "docs/embedding.md").read_text(encoding="utf-8")

@@ -153,8 +153,9 @@ std::shared_ptr<const XGrammar> XGrammar::Load() {
   return library;
 }
 
-// "[11:06:44] /project/cpp/regex_converter.cc:32: The regex ..." -> "The regex ..."
-std::string WithoutPlace(const std::string& message) {
+// "[11:06:44] /project/cpp/regex_converter.cc:32: The regex ...\n" -> "The regex ..."
+std::string WithoutPlace(std::string message) {
+  while (message.ends_with('\n')) message.pop_back();
   constexpr std::string_view kFile = ".cc:";
   const size_t file = message.find(kFile);
   if (message.empty() || message[0] != '[' || file == std::string::npos) return message;

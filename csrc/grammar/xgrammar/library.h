@@ -44,7 +44,7 @@ struct XGrammar {
 };
 
 // Returns a message of xgrammar without the time and source line at its beginning.
-std::string WithoutPlace(const std::string& message);
+std::string WithoutPlace(std::string message);
 
 template <typename... Args>
 tvm::ffi::Any Call(const tvm::ffi::Function& function, Args&&... args) {
