@@ -9,6 +9,7 @@
 
 #include "c_api/call.h"
 #include "c_api/request_body.h"
+#include "config/device.h"
 #include "support/error.h"
 #include "support/json.h"
 
@@ -50,8 +51,17 @@ void EventFd::Clear() const {
 HostEngine::HostEngine(const std::string& device, LoadProgress progress)
     : process_(getpid()),
       device_(device),
-      progress_(std::move(progress)),
+      progress_(NotingThread(std::move(progress))),
       engine_(ThreadedEngine::Create()) {}
+
+LoadProgress HostEngine::NotingThread(LoadProgress progress) {
+  if (!progress) return progress;
+  return [this, progress = std::move(progress)](int64_t done, int64_t total) {
+    loading_ = std::this_thread::get_id();
+    progress(done, total);
+    loading_ = std::thread::id();
+  };
+}
 
 std::shared_ptr<HostEngine> HostEngine::Create(const std::string& model,
                                                std::string_view config_json,
@@ -75,9 +85,10 @@ std::shared_ptr<HostEngine> HostEngine::Create(const std::string& model,
 HostEngine::~HostEngine() = default;
 
 void HostEngine::Load(const EngineConfig& config, std::shared_ptr<const ModelText> text) {
-  engine_->Reload(config.AsJSONString(), progress_);
   auto model = std::make_shared<HostModel>();
   model->name = config.model;
+  model->device = ResolveDevice(device_, config.model_lib);
+  engine_->Reload(config.AsJSONString(), progress_);
   model->text = std::move(text);
   model->config = engine_->GetCompleteEngineConfig();
   model->limits = engine_->GetRequestLimits();
@@ -142,7 +153,8 @@ void HostEngine::RefuseAfterFork() const {
 }
 
 void HostEngine::RefuseInCallback(const char* what) const {
-  if (delivering_.load() == std::this_thread::get_id()) {
+  const std::thread::id self = std::this_thread::get_id();
+  if (delivering_.load() == self || loading_.load() == self) {
     ThrowInvalidState(std::string("a callback cannot ") + what + ", which waits for callbacks");
   }
 }
@@ -286,7 +298,7 @@ std::string HostEngine::Info() const {
   JsonWriter json;
   json.BeginObject()
       .Add("model", model->name)
-      .Add("device", device_)
+      .Add("device", model->device)
       .Add("vocab_size", model->limits.vocab_size)
       .Add("max_sequence_length", model->limits.max_sequence_length)
       .Add("has_tokenizer", model->text->has_tokenizer())

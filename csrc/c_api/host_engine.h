@@ -72,7 +72,7 @@ class HostEngine : public std::enable_shared_from_this<HostEngine> {
   // Throws CallError in a process that was forked from the engine's.
   void RefuseAfterFork() const;
   bool IsForked() const;
-  // Throws CallError on the thread that delivers outputs, which would wait for itself.
+  // Throws CallError within a callback, which would wait for itself.
   void RefuseInCallback(const char* what) const;
 
   // Null: there was nothing until the deadline (none: until the engine was stopped).
@@ -89,6 +89,8 @@ class HostEngine : public std::enable_shared_from_this<HostEngine> {
 
  private:
   HostEngine(const std::string& device, LoadProgress progress);
+  // The function, which stores its thread in loading_ while it runs.
+  LoadProgress NotingThread(LoadProgress progress);
   void Load(const EngineConfig& config, std::shared_ptr<const ModelText> text);
   void Deliver(std::vector<RequestStreamOutput> outputs);
   void FindRequests(OutputBatch* batch);
@@ -102,7 +104,9 @@ class HostEngine : public std::enable_shared_from_this<HostEngine> {
   const LoadProgress progress_;
   // Readable exactly while the queue has outputs: changed under its mutex.
   const EventFd event_fd_;
+  // The threads within on_output and on_progress.
   std::atomic<std::thread::id> delivering_{};
+  std::atomic<std::thread::id> loading_{};
   MemoryReserve reserve_;
   // A cleared batch for the next delivery, or null. Of the thread that delivers.
   std::shared_ptr<OutputBatch> spare_batch_;

@@ -12,6 +12,7 @@ namespace mlc_native::c_api {
 
 struct HostModel {
   std::string name;
+  std::string device;  // "cpu" or "cuda:i"; "auto" if a model_lib chooses
   std::shared_ptr<const ModelText> text;
   EngineConfig config;  // all settings
   RequestLimits limits;

@@ -33,7 +33,8 @@
  *
  * Threads. Any thread may call any function at any time, except that a handle that is being
  *   destroyed or released must not be in use elsewhere. Functions that block say so. No function
- *   holds a lock while it calls a function of yours.
+ *   holds a lock while it calls a function of yours. What is "not in a callback" fails there, in
+ *   on_output and in on_progress, with MLCN_INVALID_STATE and changes nothing.
  * Errors. A function that can fail returns a code, MLCN_OK or one of the others, and stores an
  *   error object through its last argument, which may be NULL. The object names the field that is
  *   wrong, its value and what is allowed. A call that fails changes nothing, and sets the
@@ -124,7 +125,8 @@ typedef struct mlcn_engine_options {
   uint32_t size;
   /* "cpu", "cuda", "cuda:1", or "auto" for the best that there is. NULL: "auto". */
   const char* device;
-  /* Called while weights are loaded, with bytes, on a thread of the library. May be NULL. */
+  /* Called while weights are loaded, also by mlcn_engine_reload, with bytes, on a thread of the
+   * library. May be NULL. */
   void (*on_progress)(void* user_data, int64_t done, int64_t total);
   void* user_data; /* of on_progress */
   /* Since version 1.1. Called with each message of the engine, which has no newline at its end and
@@ -161,16 +163,15 @@ MLCN_API int32_t mlcn_engine_reload(mlcn_engine* engine, const char* model, cons
 MLCN_API int32_t mlcn_engine_stop(mlcn_engine* engine, mlcn_error** error);
 
 /* Stops the engine and frees it. Handles of its requests stay valid until they are released;
- * batches of outputs, too. Takes NULL. Not in a callback, which is MLCN_INVALID_STATE and changes
- * nothing. */
+ * batches of outputs, too. Takes NULL. Not in a callback. */
 MLCN_API int32_t mlcn_engine_destroy(mlcn_engine* engine, mlcn_error** error);
 
 /* Cancels all requests that were submitted before. Does not block. */
 MLCN_API int32_t mlcn_engine_cancel_all(mlcn_engine* engine, mlcn_error** error);
 
-/* A JSON object about the loaded model: "model", "device", "config" (all settings, with those
- * that were inferred), "vocab_size", "max_sequence_length", "has_tokenizer" and
- * "has_chat_template". */
+/* A JSON object about the loaded model: "model", "device" (where it runs: "cpu" or "cuda:i";
+ * "auto" if a "model_lib" chooses), "config" (all settings, with those that were inferred),
+ * "vocab_size", "max_sequence_length", "has_tokenizer" and "has_chat_template". */
 MLCN_API int32_t mlcn_engine_info(mlcn_engine* engine, char** json, size_t* length,
                                   mlcn_error** error);
 
@@ -180,7 +181,7 @@ MLCN_API int32_t mlcn_engine_metrics(mlcn_engine* engine, char** json, size_t* l
                                      mlcn_error** error);
 
 /* The same in Prometheus' text exposition format, as the server has it at /metrics; times are in
- * seconds. Since version 1.2. */
+ * seconds. Not in a callback. Since version 1.2. */
 MLCN_API int32_t mlcn_engine_metrics_prometheus(mlcn_engine* engine, char** text, size_t* length,
                                                 mlcn_error** error);
 
@@ -294,7 +295,8 @@ typedef struct mlcn_outputs mlcn_outputs;
 
 /* Takes at most `max_outputs` outputs of requests without a callback, in order. Blocks until there
  * is one, at most `timeout_ms` milliseconds (0: not at all; MLCN_FOREVER: until there is one or the
- * engine is stopped). Without an output the batch is NULL and the code MLCN_OK. */
+ * engine is stopped). Without an output the batch is NULL and the code MLCN_OK. Not in a callback,
+ * unless `timeout_ms` is 0. */
 MLCN_API int32_t mlcn_poll(mlcn_engine* engine, size_t max_outputs, int64_t timeout_ms,
                            mlcn_outputs** outputs, mlcn_error** error);
 MLCN_API size_t mlcn_outputs_count(const mlcn_outputs* outputs); /* 0 for NULL */

@@ -15,7 +15,7 @@ import pytest
 from c_library import ERROR, INFO, LIBRARY, WARNING, CEngine, CError
 
 import mlc_native
-from mlc_native import MLCEngine
+from mlc_native import MLCEngine, _core
 from mlc_native.serve.metrics import EngineMetrics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,6 +87,12 @@ def test_the_text_of_prometheus_has_pythons_metrics(engine: CEngine) -> None:
         assert ours[name].type == family.type, name
         assert ours[name].documentation == family.documentation
         assert sorted(ours[name].samples, key=str) == sorted(family.samples, key=str)
+
+
+def test_the_device_is_the_one_that_was_found(engine: CEngine) -> None:
+    info = engine.info()  # the options name no device, which is "auto"
+    assert info["device"] == _core.resolve_device("auto", "")
+    assert info["config"]["max_num_sequence"] == SETTINGS["max_num_sequence"]
 
 
 def test_tokens_and_texts_are_pythons(engine: CEngine, python: MLCEngine) -> None:

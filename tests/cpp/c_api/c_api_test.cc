@@ -280,6 +280,37 @@ TEST(CApi, LoadsAnotherModel) {
   mlcn_request_release(request);
 }
 
+TEST(CApi, NothingThatWaitsForTheEngineMayBeCalledWhileItLoads) {
+  const HostedEngine model("{\"load_parts\": 1}");
+  struct Host {
+    std::string path, config;
+    mlcn_engine* engine = nullptr;
+    std::vector<int32_t> codes;
+  } host{.path = model.path(), .config = model.config(), .engine = nullptr, .codes = {}};
+  mlcn_engine_options options = MLCN_ENGINE_OPTIONS_INIT;
+  options.user_data = &host;
+  options.on_progress = [](void* user_data, int64_t /*done*/, int64_t /*total*/) {
+    auto& self = *static_cast<Host*>(user_data);
+    if (self.engine == nullptr) return;  // of mlcn_engine_create
+    mlcn_outputs* outputs = nullptr;
+    char* json = nullptr;
+    self.codes = {
+        mlcn_engine_reload(self.engine, self.path.c_str(), self.config.c_str(), nullptr),
+        mlcn_engine_stop(self.engine, nullptr),
+        mlcn_engine_destroy(self.engine, nullptr),
+        mlcn_engine_metrics(self.engine, &json, nullptr, nullptr),
+        mlcn_poll(self.engine, 1, MLCN_FOREVER, &outputs, nullptr),
+    };
+  };
+  mlcn_engine* engine = nullptr;
+  ASSERT_EQ(mlcn_engine_create(host.path.c_str(), host.config.c_str(), &options, &engine, nullptr),
+            MLCN_OK);
+  host.engine = engine;
+  EXPECT_EQ(mlcn_engine_reload(engine, host.path.c_str(), host.config.c_str(), nullptr), MLCN_OK);
+  EXPECT_EQ(host.codes, std::vector<int32_t>(5, MLCN_INVALID_STATE));
+  EXPECT_EQ(mlcn_engine_destroy(engine, nullptr), MLCN_OK);
+}
+
 TEST(CApi, AnEngineBelongsToItsProcess) {
   const HostedEngine engine;
   const pid_t child = fork();
