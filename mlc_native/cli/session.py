@@ -16,7 +16,7 @@ from mlc_native.cli.settings import SETTINGS, Arguments, ChatSettings
 from mlc_native.errors import InvalidRequest, invalid_config
 
 COMPLETION_MAX_TOKENS = 256  # a model that continues a text seldom ends by itself
-_TOO_LONG = ("prompt", "inputs")  # fields of the error about a prompt that does not fit
+_TOO_LONG = "prompt"  # the field of the error about a prompt that does not fit
 
 Message = dict[str, str]
 
@@ -89,7 +89,7 @@ class ChatSession:
                 return
             except InvalidRequest as error:
                 starts = [i for i, m in enumerate(self.messages) if m["role"] == "user"]
-                if getattr(error, "field", "") not in _TOO_LONG or len(starts) < 2:
+                if getattr(error, "field", "") != _TOO_LONG or len(starts) < 2:
                     raise
                 del self.messages[starts[0] : starts[1]]
             yield "notice", "the oldest exchange was forgotten: the conversation is too long"
@@ -199,7 +199,7 @@ class ChatSession:
             ):
                 pass
         except BaseException as error:
-            if getattr(error, "field", "") in _TOO_LONG:
+            if getattr(error, "field", "") == _TOO_LONG:
                 return  # a turn forgets the oldest exchanges
             self.system, self.messages, self.settings.values = before
             raise
