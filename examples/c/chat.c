@@ -24,6 +24,18 @@ static void append(text* out, const char* bytes, size_t size) {
 
 static void append_string(text* out, const char* string) { append(out, string, strlen(string)); }
 
+/* Reads a line of any length, without its end. Returns 0 behind the last one. */
+static int read_line(text* line) {
+  int c;
+  line->size = 0;
+  append(line, "", 0);
+  while ((c = getchar()) != EOF && c != '\n') {
+    const char byte = (char)c;
+    append(line, &byte, 1);
+  }
+  return c != EOF || line->size > 0;
+}
+
 /* Appends a JSON string literal. */
 static void append_json(text* out, const char* bytes, size_t size) {
   char escaped[8];
@@ -88,23 +100,24 @@ int main(int argc, char** argv) {
   mlcn_engine* engine = NULL;
   mlcn_error* error = NULL;
   text messages = {NULL, 0};
-  char line[4096];
+  text line = {NULL, 0};
   int status = 0;
   if (argc != 2) {
     fprintf(stderr, "usage: %s MODEL\n", argv[0]);
     return 2;
   }
   if (mlcn_engine_create(argv[1], NULL, NULL, &engine, &error) != MLCN_OK) return report(error);
-  while (status == 0 && fgets(line, sizeof(line), stdin) != NULL) {
+  while (status == 0 && read_line(&line)) {
     text answer = {NULL, 0};
     append(&answer, "", 0);
-    append_message(&messages, "user", line, strcspn(line, "\n"));
+    append_message(&messages, "user", line.bytes, line.size);
     status = answer_turn(engine, &messages, &answer);
     printf("\n");
     append_message(&messages, "assistant", answer.bytes, answer.size);
     free(answer.bytes);
   }
   free(messages.bytes);
+  free(line.bytes);
   if (mlcn_engine_destroy(engine, &error) != MLCN_OK) return report(error);
   return status;
 }

@@ -301,6 +301,9 @@ def test_the_examples_in_c_run(python: MLCEngine, tmp_path: Path) -> None:
     answer = subprocess.run([chat, MODEL], input=asked, capture_output=True, text=True, check=True)
     expected = python.chat.completions.create(messages=CHAT, temperature=0, max_tokens=256)
     assert answer.stdout.strip() == (expected.choices[0].message.content or "").strip()
+    # A line that is longer than a page, whose end would divide a character.
+    long = ("The capital of France is Paris. " * 128)[:4094] + "é Who are you?\n"
+    subprocess.run([chat, MODEL], input=long, capture_output=True, text=True, check=True)
 
     loop = compiled(ROOT / "examples/c/event_loop.c", tmp_path)
     prompts = ["The capital of France is", "The sun is"]
