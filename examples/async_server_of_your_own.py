@@ -15,9 +15,7 @@ import json
 from contextlib import aclosing, suppress
 from typing import Any
 
-from mlc_native import AsyncMLCEngine
-from mlc_native.errors import EngineRequestError, QueueFull
-from mlc_native.protocol.error_protocol import create_error_response
+from mlc_native import AsyncMLCEngine, InvalidRequest, MLCNativeError
 
 PATH = "/v1/chat/completions"
 MAX_BODY_BYTES = 1 << 20
@@ -45,15 +43,17 @@ def send_head(writer: asyncio.StreamWriter, status: int, content_type: str) -> N
     )
 
 
-def send_error(writer: asyncio.StreamWriter, status: int, message: str) -> None:
-    """An error as OpenAI's interface words it."""
+def send_error(writer: asyncio.StreamWriter, status: int, error: MLCNativeError) -> None:
+    """An error in the form of OpenAI's interface."""
     send_head(writer, status, "application/json")
-    writer.write(create_error_response(status, message).model_dump_json().encode())
+    writer.write(json.dumps(error.to_openai()).encode())
 
 
 async def complete(engine: AsyncMLCEngine, body: bytes, writer: asyncio.StreamWriter) -> None:
     """Answers a chat completion, as a whole or as server-sent events."""
-    arguments: dict[str, Any] = json.loads(body)
+    arguments = json.loads(body)
+    if not isinstance(arguments, dict):
+        raise ValueError("the body must be a JSON object")
     result: Any = await engine.chat.completions.create(**arguments)
     if not arguments.get("stream"):
         send_head(writer, 200, "application/json")
@@ -77,15 +77,13 @@ async def serve_client(
         if (method, path) == ("POST", PATH):
             await complete(engine, body, writer)
         else:
-            send_error(writer, 404, f"there is only POST {PATH}")
-    except QueueFull as error:  # an InvalidRequest, thus a ValueError, that may succeed later
-        send_error(writer, 503, str(error))
-    except (TypeError, ValueError) as error:  # no JSON, an unknown argument, a wrong value
-        send_error(writer, 400, str(error))
-    except EngineRequestError as error:
-        send_error(writer, 500, str(error))
-    except (ConnectionError, asyncio.IncompleteReadError):
-        pass  # the client has gone
+            send_error(writer, 404, InvalidRequest(f"there is only POST {PATH}"))
+    except MLCNativeError as error:  # a wrong value (400), a full queue (429), ...
+        send_error(writer, error.status, error)
+    except (TypeError, ValueError) as error:  # no JSON, an unknown argument
+        send_error(writer, 400, InvalidRequest(str(error)))
+    except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        pass  # the client has gone, or its headers are too long
     finally:
         writer.close()
 

@@ -1,4 +1,4 @@
-"""The error body of the OpenAI interface."""
+"""The error body of MLC-LLM's server; OpenAI's is ``MLCNativeError.to_openai``."""
 
 from __future__ import annotations
 
