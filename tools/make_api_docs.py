@@ -351,10 +351,15 @@ def own_fields(node: ast.ClassDef) -> list[Field]:
 
 
 def render_fields(fields: list[Field]) -> str:
-    rows = ["| field | type | default | meaning |", "|---|---|---|---|"]
+    """A table. Keyword arguments have no defaults of their own, and no column of them."""
+    has_defaults = any(f.default for f in fields)
+    heads = ["field", "type", *(["default"] if has_defaults else []), "meaning"]
+    rows = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for f in fields:
-        default = f"`{cell(f.default)}`" if f.default else ""
-        rows.append(f"| `{f.name}` | `{cell(f.type)}` | {default} | {cell(prose(f.doc))} |")
+        cells = [f"`{f.name}`", f"`{cell(f.type)}`"]
+        if has_defaults:
+            cells.append(f"`{cell(f.default)}`" if f.default else "")
+        rows.append(f"| {' | '.join([*cells, cell(prose(f.doc))])} |")
     return "\n".join(rows)
 
 

@@ -173,7 +173,9 @@ def request_fields(sources: Sources, models: dict[str, str]) -> str:
     completion = [f for f in fields_of(REQUESTS, "CompletionRequest") if f.name != "prompt"]
     return "\n\n".join(
         [
-            typed_dict("AnswerArguments", "What an answer is.", options),
+            typed_dict(
+                "AnswerArguments", "What an answer is, by default as in GenerationConfig.", options
+            ),
             typed_dict("CallArguments", "How a request is answered.", call, "AnswerArguments"),
             typed_dict("ChatOptions", "What an answer to a chat is.", chat),
             typed_dict("ChatArguments", "Of a chat completion.", [], "CallArguments, ChatOptions"),
