@@ -14,8 +14,9 @@ import openai
 from pydantic import BaseModel
 
 
-class Capital(BaseModel):
-    city: str
+class Person(BaseModel):
+    name: str
+    age: int
 
 
 def main() -> None:
@@ -41,7 +42,12 @@ def main() -> None:
     print()
 
     typed = client.chat.completions.parse(
-        model=model, messages=[question], temperature=0, response_format=Capital
+        model=model,
+        messages=[
+            {"role": "user", "content": "Give me a JSON object with name and age for Anna, 31."}
+        ],
+        temperature=0,
+        response_format=Person,
     )
     print(typed.choices[0].message.parsed)
 

@@ -23,7 +23,8 @@ def test_a_client(demo_server: LiveServer, client: Path) -> None:
         timeout=WAIT_S,
     )
     assert done.returncode == 0, done.stderr[-8000:]
-    first, second, *_ = done.stdout.splitlines()
+    first, second, *others = done.stdout.splitlines()
     assert first == "The capital of France is Paris."
     assert second.startswith("The capital of ")
     assert second.endswith(".")
+    assert others == (["name='Anna' age=31"] if client.stem == "openai_chat" else [])
