@@ -222,8 +222,9 @@ def _offered_tools(request: ChatCompletionRequest) -> dict[str, Tool]:
 def _is_reasoning(reasoning: ReasoningFormat, request: ChatCompletionRequest, prompt: str) -> bool:
     if not request.continue_final_message:
         return reasoning.is_open(prompt)
-    final = request.messages[-1].content
-    return isinstance(final, str) and reasoning.last_is_open(final)
+    final = request.messages[-1].content or ""
+    text = final if isinstance(final, str) else "".join(part["text"] for part in final)
+    return reasoning.last_is_open(text)
 
 
 def _structural(asked: RequestResponseFormat) -> Format:

@@ -294,6 +294,7 @@ def test_what_cannot_be_honoured_is_refused(
         assert error.value.field == field
 
 
+@pytest.mark.parametrize("in_parts", [False, True])
 @pytest.mark.parametrize(
     ("prefix", "answer", "reasoning", "content"),
     [
@@ -307,15 +308,17 @@ def test_a_message_that_is_continued(
     answer: str,
     reasoning: str | None,
     content: str,
+    in_parts: bool,
     make_model: Callable[..., str],
     fake_lib: str,
 ) -> None:
     """Whether the answer begins within the reasoning depends on the message."""
+    parts = [{"type": "text", "text": text} for text in (prefix[:3], prefix[3:])]
     model = make_model(answer=answer, chat_template=template(TEMPLATES["qwen3"]))
     with MLCEngine(model, model_lib=fake_lib) as engine:
         message = (
             engine.chat.completions.create(
-                messages=[*ASK, {"role": "assistant", "content": prefix}],
+                messages=[*ASK, {"role": "assistant", "content": parts if in_parts else prefix}],
                 continue_final_message=True,
             )
             .choices[0]
