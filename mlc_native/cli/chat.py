@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mlc_native.cli.commands import Chat, Leave, run_command
 from mlc_native.cli.display import Display, PipeDisplay, showing
-from mlc_native.cli.failure import exit_status
+from mlc_native.cli.failure import error_text, exit_status
 from mlc_native.cli.overrides import add_engine_arguments, load_engine
 from mlc_native.cli.prompt import (
     PipeReader,
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except _ERRORS as error:
-        display.error(str(error))
+        display.error(error_text(error))
         return exit_status(error)
     return 1 if isinstance(display, PipeDisplay) and display.failed else 0
 
@@ -211,7 +211,7 @@ class ChatLoop:
         except BrokenPipeError:
             raise
         except _ERRORS as error:
-            self._display.error(str(error))
+            self._display.error(error_text(error))
 
     def turn(self, text: str) -> None:
         """Shows the answer to a turn. Raises the errors of ``create``."""

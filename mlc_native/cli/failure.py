@@ -10,12 +10,16 @@ FAILED = 1
 WRONG_ARGUMENTS = 2  # as argparse has it
 
 
-def print_error(error: BaseException) -> None:
-    """Writes one line to stderr. An error of the operating system begins with the file's name."""
-    text = str(error)
+def error_text(error: BaseException) -> str:
+    """An error in one line; one of the operating system begins with the file's name."""
     if isinstance(error, OSError) and error.strerror:
-        text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
-    print(f"error: {text}", file=sys.stderr)
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def print_error(error: BaseException) -> None:
+    """Writes one line to stderr."""
+    print(f"error: {error_text(error)}", file=sys.stderr)
 
 
 def exit_status(error: BaseException) -> int:

@@ -139,9 +139,12 @@ def test_variables_of_the_template(chat: Callable[..., Any]) -> None:
 
 def test_a_setting_is_checked_when_it_is_set(chat: Callable[..., Any]) -> None:
     lines = ["/set nonsense=1", "/set max_tokens", "/set temperature=-1", "/set seed=x", "/set"]
-    status, out, err = chat("\n".join([*lines, "/nonsense", "/load", "hi"]) + "\n")
+    status, out, err = chat(
+        "\n".join([*lines, "/nonsense", "/load", "/load /no/file", "hi"]) + "\n"
+    )
     assert (status, out) == (1, "Hello!\n")
-    assert err.count("error: ") == 6
+    assert err.count("error: ") == 7
+    assert "error: /no/file: No such file or directory\n" in err
     assert '"temperature" should be non-negative and finite, got -1' in err
     assert "have the model's defaults" in err
     status, out, err = chat("hi\n", "--temperature", "-1")
