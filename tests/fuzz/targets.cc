@@ -156,6 +156,7 @@ void RequestBodyJson(Bytes input) {
     config.model = Folder().file("served");
     return c_api::HostModel{
         .name = "served",
+        .device = "cpu",
         .text = c_api::ModelText::Load(config),
         .config = config,
         .limits = {.vocab_size = 262, .max_num_sequence = 4, .max_sequence_length = 4096},
