@@ -234,9 +234,9 @@ class Problem {
   static constexpr bool kOneRowPrefetches =
       F::kGroupBytes / F::kSteps % kLine == 0 || !F::kSumsIntegers || kPanel < 32;
 
-  // Whether prefetches go to the level-2 cache: for floats with so many rows that products and reads
-  // take about as long, since the level-1 cache has fewer misses in flight, and with more, when the
-  // block that all tiles share and their inputs fill it.
+  // Whether prefetches go to the level-2 cache: for floats with so many rows that products and
+  // reads take about as long, since the level-1 cache has fewer misses in flight, and with more,
+  // when the block that all tiles share and their inputs fill it.
   bool PrefetchesL2() const { return !F::kSumsIntegers && a_.m >= kL2FromRows; }
 
   // The sums of all tiles stay in `sums` until the last groups have been added.
