@@ -63,7 +63,8 @@ class MLCChatChecks:
         tools = self.template_tools()
         conv_template.use_function_calling = tools is not None
         if tools is not None:
-            functions = [tool["function"] for tool in tools]
+            # MLC-LLM's order of the fields is that of their names.
+            functions = [dict(sorted(tool["function"].items())) for tool in tools]
             one = isinstance(self.tool_choice, dict)
             conv_template.function_string = json.dumps(functions[0] if one else functions)
 
