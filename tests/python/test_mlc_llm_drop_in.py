@@ -108,7 +108,8 @@ def test_functions_are_shown_at_the_last_place() -> None:
     tools = [{"type": "function", "function": described}]
     request = ChatCompletionRequest.model_validate({"messages": HELLO, "tools": tools})
     request.check_function_call_usage(conversation)
-    assert list(json.loads(conversation.function_string)[0]) == ["description", "name", "parameters"]
+    [shown] = json.loads(conversation.function_string)
+    assert list(shown) == ["description", "name", "parameters"]
     request.model_copy(update={"tool_choice": "none"}).check_function_call_usage(conversation)
     assert not conversation.use_function_calling
 
