@@ -134,6 +134,25 @@ def loads_in_flight(micro: Micro, _figures: Figures, _machine: cuda_model.Machin
     )
 
 
+def cached_reads(micro: Micro, _figures: Figures, machine: cuda_model.Machine) -> Answer | None:
+    rows = of(micro, "cached read")
+    if not rows:
+        return None
+    rate = rows[0]["bytes"] / rows[0]["seconds"]
+    # What each multiprocessor copies for a stage of 64 k of WarpgroupGemm's largest tile.
+    tile = cuda_model.WARPGROUP_TILES[0]
+    bytes_of_stage = 2 * 64 * (tile.weight_rows + tile.x_rows)
+    least = machine.multiprocessors * bytes_of_stage / rate
+    text = f"{rate / 1e12:.2f} TB/s; a stage of WarpgroupGemm's copies takes at least "
+    text += f"{least / US:.2f} of {tile.work_s / US:.2f} us"
+    if least >= 0.8 * tile.work_s:
+        return text, (
+            "the cache bounds WarpgroupGemm: let the two blocks of a cluster that have the same "
+            "weights copy half of them each, for both (bulk copies to all blocks of a cluster)"
+        )
+    return text, "the cache does not bound WarpgroupGemm: see its shared memory and barriers first"
+
+
 def cublas_bits(micro: Micro, _figures: Figures, _machine: cuda_model.Machine) -> Answer | None:
     rows = of(micro, "cublaslt bits")
     if not rows:
@@ -223,6 +242,7 @@ QUESTIONS: dict[str, Callable[[Micro, Figures, cuda_model.Machine], Answer | Non
     "what a barrier of all blocks costs": barrier,
     "what bandwidth reads reach": reads,
     "how many loads in flight it takes": loads_in_flight,
+    "what bandwidth the level-2 cache has": cached_reads,
     "whether cuBLASLt's bits depend on the number of rows": cublas_bits,
     "from how many rows on Gemm is faster than Gemv": own_products,
     "from how many rows on cuBLASLt is faster than Gemv": faster_products,

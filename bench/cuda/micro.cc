@@ -1,9 +1,9 @@
 // cuda_micro [--tiny] FILE: measures on GPU 0 what decides how the kernels go on: the cost of an
 // edge between two kernels of a graph, with and without dependent launches; of a barrier of all
-// blocks; the bandwidth of reads with several loads in flight; whether cuBLASLt's bits depend on
-// the number of rows; and from how many rows on it, BatchGemv and Gemm are faster than Gemv. Writes
-// a JSON list to FILE; tools/gpu_decisions.py says what follows from each. With --tiny, also on the
-// emulator.
+// blocks; the bandwidth of reads with several loads in flight, from memory and from the level-2
+// cache; whether cuBLASLt's bits depend on the number of rows; and from how many rows on it,
+// BatchGemv and Gemm are faster than Gemv. Writes a JSON list to FILE; tools/gpu_decisions.py says
+// what follows from each. With --tiny, also on the emulator.
 #include "micro.h"
 
 #include <cstring>
@@ -65,13 +65,31 @@ void Reads(Bench& bench) {
     const auto calls = static_cast<int>(bench.Size((int64_t{4} << 30) / bytes, 2));
     for (const int loads : {1, 2, 4, 8}) {
       const double seconds = bench.Seconds(calls, LaunchOrder::kOneByOne, [&](int i, Stream s) {
-        LaunchRead(data.data(i * size), size, loads, out.data<int32_t>(), s);
+        LaunchRead(data.data(i * size), size, 1, loads, out.data<int32_t>(), s);
       });
       bench.Add({{"name", "read"}, {"bytes", size}, {"loads", loads}, {"seconds", seconds}});
       std::printf("read of %lld MB, %d loads: %.0f GB/s\n", static_cast<long long>(bytes >> 20),
                   loads, static_cast<double>(size) / seconds * 1e-9);
     }
   }
+}
+
+// The bandwidth of the level-2 cache: what does not fit into a multiprocessor is read many times.
+void CachedReads(Bench& bench) {
+  Buffer out(NumReadBlocks() * static_cast<int64_t>(sizeof(int32_t)));
+  const int64_t size = bench.Size(int64_t{16} << 20, 1 << 14);
+  const Buffer data(size);
+  const auto seconds = [&](int rounds) {
+    return bench.Seconds(1, LaunchOrder::kOneByOne, [&](int, Stream stream) {
+      LaunchRead(data.data(), size, rounds, 8, out.data<int32_t>(), stream);
+    });
+  };
+  constexpr int kFew = 2;
+  constexpr int kMany = 34;
+  const double each = (seconds(kMany) - seconds(kFew)) / (kMany - kFew);
+  bench.Add({{"name", "cached read"}, {"bytes", size}, {"seconds", each}});
+  std::printf("cached read of %lld MB: %.0f GB/s\n", static_cast<long long>(size >> 20),
+              static_cast<double>(size) / each * 1e-9);
 }
 
 // ---- Products ----
@@ -192,6 +210,7 @@ void Measure(Bench& bench) {
   for (const Shape& shape : kShapes) Products(bench, shape).CompareBits();
   for (const Shape& shape : kShapes) Products(bench, shape).CompareTimes();
   Reads(bench);
+  CachedReads(bench);
 }
 
 }  // namespace

@@ -39,6 +39,7 @@ __global__ void BarrierKernel(const BarrierArgs args) {
 struct ReadArgs {
   const uint4* data;
   int64_t size;
+  int rounds;
   int32_t* out;
 };
 
@@ -46,19 +47,21 @@ template <int kLoads>
 __global__ void __launch_bounds__(kThreads) ReadKernel(const ReadArgs args) {
   WaitForPrevious();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   unsigned sum = 0;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < args.size;
-       i += kLoads * stride) {
-    uint4 loaded[kLoads];
+  for (int round = 0; round < args.rounds; ++round) {
+    for (int64_t i = first; i < args.size; i += kLoads * stride) {
+      uint4 loaded[kLoads];
 #pragma unroll
-    for (int j = 0; j < kLoads; ++j) {
-      const int64_t at = i + j * stride;
-      loaded[j] = LoadStreamed(args.data + (at < args.size ? at : i));
-    }
+      for (int j = 0; j < kLoads; ++j) {
+        const int64_t at = i + j * stride;
+        loaded[j] = LoadStreamed(args.data + (at < args.size ? at : i));
+      }
 #pragma unroll
-    for (int j = 0; j < kLoads; ++j) {
-      sum +=
-          i + j * stride < args.size ? loaded[j].x ^ loaded[j].y ^ loaded[j].z ^ loaded[j].w : 0u;
+      for (int j = 0; j < kLoads; ++j) {
+        sum +=
+            i + j * stride < args.size ? loaded[j].x ^ loaded[j].y ^ loaded[j].z ^ loaded[j].w : 0u;
+      }
     }
   }
   atomicAdd(args.out + blockIdx.x, static_cast<int32_t>(sum));
@@ -79,8 +82,9 @@ void LaunchBarriers(int32_t* counter, int blocks, int rounds, Stream stream) {
 
 int NumReadBlocks() { return kBlocksPerMultiprocessor * NumMultiprocessors(); }
 
-void LaunchRead(const void* data, int64_t bytes, int loads, int32_t* out, Stream stream) {
-  const ReadArgs args{static_cast<const uint4*>(data), bytes / 16, out};
+void LaunchRead(const void* data, int64_t bytes, int rounds, int loads, int32_t* out,
+                Stream stream) {
+  const ReadArgs args{static_cast<const uint4*>(data), bytes / 16, rounds, out};
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(NumReadBlocks())),
                           .threads = kThreads};
   switch (loads) {

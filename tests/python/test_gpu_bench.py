@@ -251,6 +251,7 @@ def micro_of(equal: bool | None, cublaslt_s: float, barrier_s: float) -> list[di
         {"name": "grid barrier", "blocks": 132, "seconds": barrier_s},
         {"name": "read", "bytes": 8, "loads": 4, "seconds": 8 / 3.9e12},
         {"name": "read", "bytes": 8, "loads": 1, "seconds": 8 / 2e12},
+        {"name": "cached read", "bytes": 7e6, "seconds": 1e-6 * cublaslt_s},
         {"name": "cublaslt bits", "shape": "a", "rows": [{"m": 48, "equal": equal}]},
         {"name": "product", "shape": "a", "m": 8, "gemv_s": 1.0, "cublaslt_s": 2.0},
         {"name": "product", "shape": "a", "m": 16, "gemv_s": 1.0, "cublaslt_s": cublaslt_s},
@@ -281,6 +282,12 @@ def test_each_outcome_has_something_to_do() -> None:
     assert texts[0][bits].startswith("equal for all m from 33 on: rows keep their bits")
     assert texts[1][bits].startswith("they differ, a: m = [48]: batches above 32 rows need")
     assert texts[2][bits].startswith("it refused m = [48]")
+    cached = "what bandwidth the level-2 cache has"
+    assert "does not bound WarpgroupGemm" in texts[0][cached]
+    assert texts[2][cached].startswith(
+        "7.00 TB/s; a stage of WarpgroupGemm's copies takes at least"
+    )
+    assert "the cache bounds WarpgroupGemm: let the two blocks" in texts[2][cached]
     barrier = "what a barrier of all blocks costs"
     assert "no persistent kernel" in texts[0][barrier]
     assert "persistent decode kernel pays" in texts[1][barrier]
