@@ -187,7 +187,7 @@ Rounded RoundPlainlyToQ4(const std::vector<float>& w, int64_t k) {
 }
 
 TEST(ErrorFeedback, HasTheCodesOfAReferenceInDouble) {
-  for (const int64_t k : {int64_t{40}, int64_t{300}}) {
+  for (const int64_t k : {int64_t{40}, int64_t{172}}) {
     const auto x = CorrelatedInputs(200, k, 3);
     const auto w = NormalWeights(19, k);
     const Rounded q4 = RoundFor(x, w, k, WeightFormat::kQ4);

@@ -110,7 +110,7 @@ TEST_P(LinearTest, MatchesReference) {
 
 TEST_P(LinearTest, RowIsTheSameInEveryBatchAtEveryIndexOnEveryThreadCount) {
   for (WeightFormat format : kFormats) {
-    const int64_t n = 32 * 6 + 5, k = 1203;  // several panels a thread, more than one block of k
+    const int64_t n = 32 * 3 + 5, k = 701;  // several panels a thread, more than one block of k
     const Weight w = MakeWeight(format, n, k);
     const int64_t rows = 100;
     const Floats x = Random(rows * k), bias = Random(n);
