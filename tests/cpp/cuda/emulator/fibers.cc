@@ -1,6 +1,5 @@
 #include "cuda/emulator/fibers.h"
 
-#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -24,6 +23,8 @@ namespace mlc_native::emulator {
 namespace {
 
 constexpr size_t kStackBytes = 256 * 1024;
+constexpr size_t kPage = 4096;
+constexpr size_t kLine = 64;  // of the cache
 constexpr size_t kSlotBytes = 64;
 constexpr unsigned kWarp = 32;
 
@@ -61,9 +62,11 @@ void Arrive(const Copy& copy) {
 
 struct Fiber {
   std::unique_ptr<std::byte[]> stack{new std::byte[kStackBytes]};
-  ucontext_t start;
-  jmp_buf context;
-  bool started = false;
+  // Stacks that all began at the same place of a page would share a few lines of the cache.
+  size_t first_bytes = 0;
+  ucontext_t start;  // of its first launch
+  void* context[5];
+  bool has_stack = false;  // that it has run on
   bool finished = false;
   bool has_waited = false;  // for the previous launch
   bool is_fenced = false;   // since it has waited for products
@@ -85,7 +88,10 @@ class Cluster {
     const unsigned threads = blocks * threads_of_block;
     first_block_ = first;
     threads_of_block_ = threads_of_block;
-    while (fibers_.size() < threads) fibers_.push_back(std::make_unique<Fiber>());
+    while (fibers_.size() < threads) {
+      fibers_.push_back(std::make_unique<Fiber>());
+      fibers_.back()->first_bytes = fibers_.size() * 9 * kLine % kPage;
+    }
     warps_.assign((threads + kWarp - 1) / kWarp, Warp());
     barriers_.assign(blocks, Barrier());
     num_ended_.assign(blocks, 0);
@@ -99,7 +105,7 @@ class Cluster {
     at_ = 0;
     waits_ = 0;
     if (shield_ != nullptr) shield_(true);
-    if (_setjmp(host_) == 0) Resume();
+    if (__builtin_setjmp(host_) == 0) Resume();
   }
 
   Fiber& fiber() { return *fibers_[order_[at_]]; }
@@ -173,20 +179,31 @@ class Cluster {
   }
 
  private:
-  static void Main() {
-    Cluster& running = Get();
-    (*running.thread_)();
-    if (!running.fiber().has_waited) Die("a thread that does not wait for the previous launch");
-    running.fiber().finished = true;
-    ++running.num_ended_[running.rank()];
-    if (--running.num_running_ == 0) _longjmp(running.host_, 1);
-    running.waits_ = 0;
-    running.SelectNext();
-    running.Resume();
+  // A fiber's stack outlives the launch: behind one thread's end begins, in a later launch, another
+  // thread. To make a context anew would take two system calls for each.
+  [[noreturn]] static void Main() {
+    for (;;) {
+      Cluster& running = Get();
+      (*running.thread_)();
+      if (!running.fiber().has_waited) Die("a thread that does not wait for the previous launch");
+      running.End();
+    }
+  }
+
+  // Returns in the fiber's next launch.
+  void End() {
+    Fiber& ended = fiber();
+    ended.finished = true;
+    ++num_ended_[rank()];
+    const bool was_last = --num_running_ == 0;
+    if (__builtin_setjmp(ended.context) != 0) return;
+    if (was_last) __builtin_longjmp(host_, 1);
+    waits_ = 0;
+    SelectNext();
+    Resume();
   }
 
   void Prepare(Fiber& fiber) {
-    fiber.started = false;
     fiber.finished = false;
     fiber.has_waited = false;
     fiber.is_fenced = false;
@@ -196,11 +213,17 @@ class Cluster {
     fiber.groups.clear();
     fiber.uncommitted_products.clear();
     fiber.products.clear();
+  }
+
+  // Its first launch follows.
+  static void Start(Fiber& fiber) {
+    fiber.has_stack = true;
     getcontext(&fiber.start);
     fiber.start.uc_stack.ss_sp = fiber.stack.get();
-    fiber.start.uc_stack.ss_size = kStackBytes;
+    fiber.start.uc_stack.ss_size = kStackBytes - fiber.first_bytes;
     fiber.start.uc_link = nullptr;
     makecontext(&fiber.start, &Cluster::Main, 0);
+    setcontext(&fiber.start);
   }
 
   // Warps in any order, the lanes of each in any order.
@@ -241,23 +264,20 @@ class Cluster {
     } while (fiber().finished);
   }
 
-  // Saves with setjmp: swapcontext would make two system calls.
+  // swapcontext would make two system calls, and setjmp would save what no kernel changes.
   void SwitchToNext(void (Cluster::*step)()) {
     Fiber& from = fiber();
     (this->*step)();
     if (&fiber() == &from) return;
-    if (_setjmp(from.context) == 0) Resume();
+    if (__builtin_setjmp(from.context) == 0) Resume();
   }
 
-  [[noreturn]] void Resume() {
+  [[noreturn, gnu::noinline]] void Resume() {
     threadIdx = {order_[at_] % threads_of_block_, 0, 0};
     blockIdx = {first_block_.x + rank(), first_block_.y, first_block_.z};
     Fiber& to = fiber();
-    if (!to.started) {
-      to.started = true;
-      setcontext(&to.start);
-    }
-    _longjmp(to.context, 1);
+    if (!to.has_stack) Start(to);
+    __builtin_longjmp(to.context, 1);
   }
 
  public:
@@ -283,7 +303,7 @@ class Cluster {
   size_t at_ = 0;  // into order_
   unsigned num_running_ = 0;
   unsigned waits_ = 0;  // since something last went on
-  jmp_buf host_;
+  void* host_[5];
   std::mt19937 random_{20240607};
 };
 
