@@ -208,7 +208,8 @@ class Problem {
   void Run(Range panels) const {
     const int64_t tile_bytes = groups_ * kMaxRows * static_cast<int64_t>(sizeof(Input));
     const int64_t block_tiles = Min64(kMaxTiles, kBlockInputBytes / tile_bytes + 1);
-    const int64_t blocks = CeilDiv(groups_, split_.tiles() == 1 ? groups_ : kMaxBlockGroups);
+    const bool at_once = split_.tiles() == 1 && !F::kWidens;  // `wide` has room for a block
+    const int64_t blocks = CeilDiv(groups_, at_once ? groups_ : kMaxBlockGroups);
     const int64_t block_groups = CeilDiv(groups_, blocks);
     alignas(64) float sums[kMaxTiles * kMaxRows * kPanel];
     alignas(64) char wide[F::kWidens ? kMaxBlockGroups * F::kTileBytes : 1];

@@ -40,13 +40,56 @@ TEST_P(SelfCheckTest, OneBitInARowOfOneFormatIsFound) {
   EXPECT_TRUE((ChangedBitIsFound<15, WeightFormat::kQ6>(isa())));
 }
 
-TEST(SelfCheck, EmulatedTilesMultiplyLikeVnni) {
-  const std::vector<std::string> names = IsaNames();
-  if (std::ranges::find(names, "avx512_amx_emulated") == names.end()) {
-    GTEST_SKIP() << "without AVX-512 with BF16";
+// Products of quantized weights, which do without BF16.
+class EmulatedTilesTest : public KernelTest {
+ protected:
+  void SetUp() override {
+    const std::vector<std::string_view> names = AvailableIsas();
+    if (std::ranges::find(names, "avx512_vnni") == names.end()) {
+      GTEST_SKIP() << "without AVX-512 with VNNI";
+    }
   }
-  EXPECT_TRUE(MultipliesLike(KernelsNamed("avx512_amx_emulated"), KernelsNamed("avx512_bf16")));
+
+  Floats Product(const CpuKernels& isa, const PackedLinear& w, const Floats& x, int64_t rows) {
+    const AlignedBuffer workspace(LinearWorkspaceBytes(rows, w.k));
+    Floats y(rows * w.n);
+    Linear({.isa = &isa, .pool = Threads(1).pool}, w,
+           {.x = x.data(),
+            .ldx = w.k,
+            .m = rows,
+            .y = y.data(),
+            .ldy = w.n,
+            .workspace = workspace.data()});
+    return y;
+  }
+};
+
+TEST_P(EmulatedTilesTest, MultiplyLikeVnni) {
+  EXPECT_TRUE(MultipliesLike(KernelsNamed(GetParam()), KernelsNamed("avx512_vnni")));
 }
+
+TEST_P(EmulatedTilesTest, MultiplyAsManyGroupsAsThereAre) {
+  const CpuKernels &tiles = KernelsNamed(GetParam()), &known = KernelsNamed("avx512_vnni");
+  const int64_t n = 40, k = 8192;
+  const Floats weights = Random(n * k), x = Random(33 * k);
+  for (const WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4,
+                                    WeightFormat::kQ8Group32, WeightFormat::kQ6}) {
+    const AlignedBuffer packed(PackedLinearBytes(known, format, n, k));
+    const PackedLinear w = MakePackedLinear(known, format, n, k, packed.data());
+    PackLinear(w, 0, {.dtype = DType::kFloat32, .data = weights.data(), .ld = k, .rows = n});
+    for (const int64_t rows : {8, 12, 16, 17, 33}) {
+      const Floats got = Product(tiles, w, x, rows), want = Product(known, w, x, rows);
+      EXPECT_TRUE(SameBits(got.data(), want.data(), rows * n))
+          << "format " << static_cast<int>(format) << " rows " << rows;
+    }
+  }
+}
+
+#if defined(__x86_64__)
+INSTANTIATE_TEST_SUITE_P(Isa, EmulatedTilesTest, testing::Values("avx512_amx_emulated"),
+                         [](const auto& info) { return info.param; });
+#endif
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EmulatedTilesTest);
 
 INSTANTIATE_TEST_SUITE_P(Isa, SelfCheckTest, testing::ValuesIn(IsaNames()),
                          [](const auto& info) { return info.param; });
