@@ -1,6 +1,8 @@
 // The ops on the CPU that work row by row, and products.
 #include "torch_ops/cpu.h"
 
+#include <atomic>
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -12,8 +14,12 @@ namespace mlc_native::ops {
 using kernels::Cpu;
 
 CpuRunner& CpuRunner::Shared() {
-  static CpuRunner runner;
-  return runner;
+  static std::atomic<CpuRunner*> shared = nullptr;
+  CpuRunner* runner = shared.load();
+  if (runner != nullptr && runner->process_ == getpid()) return *runner;
+  auto own = std::make_unique<CpuRunner>();
+  // Another thread may have made one in the meantime, and `runner` is that one then.
+  return shared.compare_exchange_strong(runner, own.get()) ? *own.release() : *runner;
 }
 
 Rows Floats(const char* name, const Tensor& x) {

@@ -2,6 +2,8 @@
 // threads. Activations are float32.
 #pragma once
 
+#include <unistd.h>
+
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,9 +14,11 @@
 namespace mlc_native::ops {
 
 // Ops have no owner, unlike engines, so they share one pool and run one at a time. The pool starts
-// with the first op and follows torch.set_num_threads.
+// with the first op and follows torch.set_num_threads. A process that was forked makes its own: the
+// threads of the other one exist there only, and its mutex may be locked for ever.
 class CpuRunner {
  public:
+  // Never destroyed, because that waits for the threads, which may be another process's.
   static CpuRunner& Shared();
 
   template <typename F>
@@ -28,6 +32,7 @@ class CpuRunner {
   }
 
  private:
+  const pid_t process_ = getpid();
   std::mutex mutex_;
   std::unique_ptr<ThreadPool> pool_;
 };

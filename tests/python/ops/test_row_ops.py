@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import op_reference as reference
 import pytest
 import torch
@@ -182,6 +185,31 @@ def test_rows_do_not_depend_on_the_batch(device: Device, format: str) -> None:
             whole = run(x)
             for rows in (slice(0, 1), slice(7, 20), slice(34, 35)):
                 assert torch.equal(run(x[rows]), whole[rows])
+
+
+FORK = """
+import os, signal, sys, torch, mlc_native.ops as ops
+torch.set_num_threads(2)
+x = torch.randn(64, 256)
+packed = ops.pack_weight(torch.randn(1024, 256), "float32")
+want = ops.linear(x, packed, "float32")
+child = os.fork()
+if child == 0:
+    signal.alarm(50)  # ends a child that waits for ever
+    if sys.argv[1] == "use":
+        torch.set_num_threads(1)
+        assert torch.equal(ops.linear(x, packed, "float32"), want)
+    sys.exit(0)
+print(os.waitpid(child, 0)[1], torch.equal(ops.linear(x, packed, "float32"), want))
+"""
+
+
+@pytest.mark.parametrize("what", ["use", "exit"])
+def test_a_forked_process_has_threads_of_its_own(what: str) -> None:
+    """It ends, and changes their number, without waiting for those of its parent."""
+    command = [sys.executable, "-W", "ignore", "-c", FORK, what]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (run.stdout, run.stderr) == ("0 True\n", "")
 
 
 def test_threads_do_not_show() -> None:
