@@ -2,7 +2,6 @@
 // threads by cost. If there are few blocks, long contexts are also divided into segments of keys.
 // The result does not depend on the assignment.
 #include <algorithm>
-#include <limits>
 
 #include "kernels/cpu/table.h"
 #include "kernels/kernel_profile.h"
@@ -52,7 +51,7 @@ struct Workspace {
 int64_t BlockCost(const AttentionArgs& args, const AttentionSequence& s, int64_t begin,
                   int64_t end) {
   int64_t keys = s.first_position + end;
-  if (args.window > 0) keys = std::min(keys, args.window + end - begin);
+  if (args.window > 0) keys = std::min(keys, std::min(keys, args.window) + end - begin);
   return (keys + kPageSize) * (end - begin);
 }
 
@@ -187,10 +186,9 @@ void CountAttention(KernelProfile& profile, const KvPages& kv, const AttentionAr
   double keys_read = 0, products = 0;
   for (int64_t i = 0; i < args.num_sequences; ++i) {
     const AttentionSequence& s = args.sequences[i];
-    const int64_t window =
-        args.window > 0 ? args.window : std::numeric_limits<int64_t>::max() - s.num_rows;
-    keys_read +=
-        static_cast<double>(std::min(s.first_position + s.num_rows, window + s.num_rows - 1));
+    const int64_t keys = s.first_position + s.num_rows;
+    const int64_t window = args.window > 0 ? std::min(keys, args.window) : keys;
+    keys_read += static_cast<double>(std::min(keys, window + s.num_rows - 1));
     for (int64_t row = 0; row < s.num_rows; ++row) {
       products += static_cast<double>(std::min(s.first_position + row + 1, window));
     }

@@ -97,6 +97,7 @@ void QkRopeWriteKv(const Tensor& qkv, const Tensor& kv, const Tensor& positions,
     float* x = rows.data<float>() + begin * rows.ld();
     for (const int part : {0, 1}) {  // q, k
       const int64_t heads = part == 0 ? q_heads : layer.kv_heads;
+      if (heads == 0) continue;
       if (norms[part]) {
         steps.push_back(kernels::NormalizeArgs{.x = x,
                                                .ldx = rows.ld(),

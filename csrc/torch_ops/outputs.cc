@@ -24,6 +24,7 @@ void CheckPackable(const Tensor& weight) {
   CheckActivations("weight", weight);
   CheckValue(weight.dim() == 2 || weight.dim() == 3,
              "weight must have 2 dimensions, or 3 of experts, got shape ", weight.sizes());
+  CheckValue(weight.size(-2) > 0, "weight must have rows, got shape ", weight.sizes());
 }
 
 int64_t KvRowSize(ScalarType dtype, int64_t head_dim) {
@@ -53,13 +54,21 @@ Tensor EmptyRows(const Tensor& x, int64_t last, ScalarType dtype) {
   return Empty(sizes, x, dtype);
 }
 
-void CheckAttention(const Tensor& q, const Tensor& kv, const Tensor& block_tables) {
+void CheckPacked(const Tensor& packed, const Tensor& like) {
+  Check("packed", packed, like, {ScalarType::Byte}, {kAny, kAny});
+  CheckValue(packed.size(0) > 0, "packed must have rows, got shape ", packed.sizes());
+}
+
+void CheckAttention(const Tensor& q, const Tensor& kv, const Tensor& block_tables, double soft_cap,
+                    int64_t window) {
   CheckActivations("q", q);
   Check("q", q, q, {}, {kAny, kAny, kAny});
   CheckKv(kv, q, q.size(2));
   CheckValue(q.size(1) > 0 && q.size(1) % KvHeads(kv) == 0, "q must have a multiple of kv's ",
              KvHeads(kv), " heads, got ", q.size(1));
   Check("block_tables", block_tables, q, {ScalarType::Int}, {kAny, kAny});
+  CheckValue(soft_cap >= 0, "soft_cap must not be negative, got ", soft_cap);
+  CheckValue(window >= 0, "window must not be negative, got ", window);
 }
 
 }  // namespace
@@ -104,7 +113,7 @@ void SoftCap(const Tensor& x, double cap) {
 
 Tensor UnpackWeight(const Tensor& packed, std::string_view format, int64_t k) {
   ParseFormat(format);
-  Check("packed", packed, packed, {ScalarType::Byte}, {kAny, kAny});
+  CheckPacked(packed, packed);
   CheckValue(k > 0, "k must be positive, got ", k);
   return Empty({packed.size(0), k}, packed, ScalarType::Float);
 }
@@ -113,7 +122,7 @@ Tensor Linear(const Tensor& x, const Tensor& packed, std::string_view format,
               const OptionalTensor& bias, bool float_output) {
   ParseFormat(format);
   CheckActivations("x", x);
-  Check("packed", packed, x, {ScalarType::Byte}, {kAny, kAny});
+  CheckPacked(packed, x);
   if (bias) Check("bias", *bias, x, {x.scalar_type()}, {packed.size(0)});
   return EmptyRows(x, packed.size(0), float_output ? ScalarType::Float : x.scalar_type());
 }
@@ -164,8 +173,9 @@ void CopyPages(const Tensor& kv, const Tensor& pairs, int64_t head_dim) {
 }
 
 Tensor PagedDecodeAttention(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
-                            const Tensor& lengths, std::optional<double>, double, int64_t) {
-  CheckAttention(q, kv, block_tables);
+                            const Tensor& lengths, std::optional<double>, double soft_cap,
+                            int64_t window) {
+  CheckAttention(q, kv, block_tables, soft_cap, window);
   Check("block_tables", block_tables, q, {}, {q.size(0), kAny});
   Check("lengths", lengths, q, {ScalarType::Int}, {q.size(0)});
   CheckRange("lengths", lengths, block_tables.size(1) * kernels::kPageSize + 1);
@@ -174,8 +184,8 @@ Tensor PagedDecodeAttention(const Tensor& q, const Tensor& kv, const Tensor& blo
 
 Tensor PagedPrefillAttention(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
                              const Tensor& lengths, const Tensor& query_starts,
-                             std::optional<double>, double, int64_t) {
-  CheckAttention(q, kv, block_tables);
+                             std::optional<double>, double soft_cap, int64_t window) {
+  CheckAttention(q, kv, block_tables, soft_cap, window);
   Check("lengths", lengths, lengths, {ScalarType::Int}, {block_tables.size(0)});
   Check("query_starts", query_starts, query_starts, {ScalarType::Int}, {block_tables.size(0) + 1});
   CheckRange("lengths", lengths, block_tables.size(1) * kernels::kPageSize + 1);

@@ -82,6 +82,9 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("bias must have", lambda: ops.linear(
         zeros(3, 8), ops.pack_weight(zeros(4, 8), "float32"), "float32", zeros(3))),
     ("weight must have 2", lambda: ops.pack_weight(zeros(8), "q8")),
+    ("weight must have rows", lambda: ops.pack_weight(zeros(0, 8), "q8")),
+    ("packed must have rows", lambda: ops.linear(zeros(3, 8), zeros(0, 9).byte(), "q8")),
+    ("packed must have rows", lambda: ops.unpack_weight(zeros(0, 9).byte(), "q8", 8)),
     ("router_logits must have shape", lambda: moe(router_logits=zeros(2, 4))),
     ("router_logits must have 1 to 1024", lambda: moe(router_logits=zeros(3, 1025))),
     ("gate_up must have shape", lambda: moe(router_logits=zeros(3, 5))),
@@ -106,6 +109,8 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("block_tables must have", lambda: decode(zeros(2, 2, 8), lengths=ints(1, 1))),
     ("block_tables must be in", lambda: decode(
         zeros(1, 2, 8), block_tables=ints(4, 0).view(1, 2))),
+    ("window must not be negative, got -1", lambda: decode(zeros(1, 2, 8), window=-1)),
+    ("soft_cap must not be negative, got -1", lambda: decode(zeros(1, 2, 8), soft_cap=-1.0)),
     ("query_starts must go", lambda: prefill(3, ints(9), ints(0, 2))),
     ("lengths must include", lambda: prefill(3, ints(2), ints(0, 3))),
     ("qkv must have rows", lambda: rope(qkv=zeros(2, 3 * 8))),

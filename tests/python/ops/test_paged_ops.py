@@ -125,6 +125,22 @@ def test_prefill_attention(device: Device, shape: Shape, options: dict[str, floa
                 assert_close(got[mine], want, tolerance(dtype, kv_dtype))
 
 
+def test_windows_of_any_size(device: Device) -> None:
+    """A window that is longer than every sequence is none."""
+    dtype = device.dtypes[0]
+    paged = PagedKv(device, SHAPES[1], [40, 75], dtype, dtype)
+    q = paged.q(device, 38, dtype)
+    starts = torch.tensor([0, 37, 38], dtype=torch.int32)
+    arguments = (paged.kv, paged.tables, paged.lengths)
+    decoded = device.ops.paged_decode_attention(q[:2], *arguments)
+    prefilled = device.ops.paged_prefill_attention(q, *arguments, starts)
+    for window in (2**31 - 1, 2**32 + 1, 2**63 - 20, 2**63 - 1):
+        got = device.ops.paged_decode_attention(q[:2], *arguments, window=window)
+        assert torch.equal(got, decoded), window
+        got = device.ops.paged_prefill_attention(q, *arguments, starts, window=window)
+        assert torch.equal(got, prefilled), window
+
+
 def test_attention_does_not_depend_on_batch_or_chunks(device: Device) -> None:
     lengths = [70, 9, 130]
     for dtype in device.dtypes:
@@ -151,9 +167,9 @@ def test_attention_does_not_depend_on_batch_or_chunks(device: Device) -> None:
 
 
 @pytest.mark.parametrize("has_norm", [False, True])
-@pytest.mark.parametrize("rotary_dim", [16, 24, 40])
-def test_qk_rope_write_kv(device: Device, rotary_dim: int, has_norm: bool) -> None:
-    q_heads, kv_heads, dim, m = 4, 2, 40, 7
+@pytest.mark.parametrize(("rotary_dim", "q_heads"), [(16, 4), (24, 4), (40, 4), (16, 0)])
+def test_qk_rope_write_kv(device: Device, rotary_dim: int, q_heads: int, has_norm: bool) -> None:
+    kv_heads, dim, m = 2, 40, 7
     angles = torch.arange(50).unsqueeze(1) * torch.rand(rotary_dim // 2)
     cos, sin = device(angles.cos()), device(angles.sin())
     positions = device(torch.randint(0, 50, (m,), dtype=torch.int32))

@@ -187,6 +187,13 @@ def test_rows_do_not_depend_on_the_batch(device: Device, format: str) -> None:
                 assert torch.equal(run(x[rows]), whole[rows])
 
 
+def test_linear_of_no_rows(device: Device) -> None:
+    packed = device.ops.pack_weight(device(torch.randn(16, 8)), "float32")
+    for shape in ((0, 8), (2, 0, 8)):
+        x = device(torch.randn(shape))
+        assert device.ops.linear(x, packed, "float32").shape == (*shape[:-1], 16)
+
+
 FORK = """
 import os, signal, sys, torch, mlc_native.ops as ops
 torch.set_num_threads(2)
