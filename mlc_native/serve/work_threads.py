@@ -100,9 +100,11 @@ class WorkThreads:
             pools = self._pools
             try:
                 work = pools[pool].submit(call)
-            except RuntimeError:
-                if pools is self._pools:
+            except RuntimeError:  # the pool is closed, or the system has no thread left
+                if self._closed:
                     raise EngineTerminatedError(TERMINATED) from None
+                if pools is self._pools:
+                    raise
             else:
                 return await outcome_of(work)
 

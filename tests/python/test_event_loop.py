@@ -13,7 +13,7 @@ import pytest
 
 from mlc_native import AsyncMLCEngine, InvalidConfig, InvalidRequest, MLCEngine
 from mlc_native.conversation import ChatTemplate
-from mlc_native.errors import UnknownFieldWarning
+from mlc_native.errors import EngineTerminatedError, UnknownFieldWarning
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.serve import openai_engine
 from mlc_native.serve.responses import ChatResponder
@@ -333,6 +333,25 @@ def test_a_loop_may_be_closed_while_work_ends(caplog: pytest.LogCaptureFixture) 
     for pool in pools:
         pool.shutdown()  # waits for the threads
     assert caplog.records == []
+
+
+async def test_a_thread_that_cannot_be_started_is_no_end_of_the_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The error of the system is the caller's to see; the next call may find a thread."""
+    threads = WorkThreads()
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            await threads.run(int)
+    assert await threads.run(int) == 0
+    threads.close()
+    with pytest.raises(EngineTerminatedError):
+        await threads.run(int)
 
 
 async def test_work_that_has_not_begun_is_cancelled() -> None:
