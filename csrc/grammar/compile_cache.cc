@@ -66,9 +66,10 @@ CompileCache::Grammar CompileCache::GetNew(const GrammarSpec& spec, const Compil
 }
 
 std::shared_ptr<CompileCache::Job> CompileCache::Join(const GrammarSpec& spec, bool* is_first) {
-  std::shared_ptr<Job>& job = compiling_[spec];
-  *is_first = job == nullptr;
-  if (*is_first) job = std::make_shared<Job>();
+  const auto found = compiling_.find(spec);
+  *is_first = found == compiling_.end();
+  std::shared_ptr<Job> job = *is_first ? std::make_shared<Job>() : found->second;
+  if (*is_first) compiling_.emplace(spec, job);
   ++job->num_callers;
   return job;
 }
@@ -86,11 +87,13 @@ void CompileCache::Leave(const GrammarSpec& spec, Job& job) {
 CompileCache::Outcome CompileCache::Run(const GrammarSpec& spec, const Compile& compile, Job& job) {
   Outcome outcome;
   try {
-    outcome.grammar = compile(job.stop.get_token());
-  } catch (const GrammarError& error) {
-    outcome.refusal = error.what();
-  } catch (...) {
-    Finish(spec, outcome, job);
+    try {
+      outcome.grammar = compile(job.stop.get_token());
+    } catch (const GrammarError& error) {
+      outcome.refusal = error.what();
+    }
+  } catch (...) {  // also if there is no memory for the refusal
+    Finish(spec, {}, job);
     throw;
   }
   Finish(spec, outcome, job);
@@ -106,10 +109,12 @@ CompileCache::Outcome CompileCache::Await(const Job& job, const std::stop_token&
 void CompileCache::Finish(const GrammarSpec& spec, const Outcome& outcome, Job& job) {
   const MutexLock lock(mutex_);
   Forget(spec, job);
+  // If there is no memory for what follows, those that wait start another compilation.
+  job.outcome.emplace();
+  changed_.NotifyAll();
   // After a stop that came too late, another compilation may have put it there.
   if (outcome.grammar != nullptr && !by_spec_.contains(spec)) Insert(spec, outcome.grammar);
-  job.outcome = outcome;
-  changed_.NotifyAll();
+  *job.outcome = outcome;
 }
 
 void CompileCache::Forget(const GrammarSpec& spec, const Job& job) {
@@ -147,8 +152,10 @@ CompileCache::Grammar CompileCache::Find(const GrammarSpec& spec) {
 
 void CompileCache::Insert(const GrammarSpec& spec, const Grammar& grammar) {
   const int64_t bytes = grammar->memory_bytes() + static_cast<int64_t>(spec.text.size());
-  entries_.push_front({spec, grammar, bytes});
-  by_spec_[spec] = entries_.begin();
+  Entries made;
+  made.push_front({spec, grammar, bytes});
+  by_spec_.emplace(spec, made.begin());
+  entries_.splice(entries_.begin(), made);
   bytes_ += bytes;
   while (bytes_ > max_bytes_) {
     bytes_ -= entries_.back().bytes;

@@ -78,10 +78,12 @@ class CompileCache {
   void Leave(const GrammarSpec& spec, Job& job);
   Outcome Run(const GrammarSpec& spec, const Compile& compile, Job& job);
   Outcome Await(const Job& job, const std::stop_token& stop);
+  // May throw std::bad_alloc; the job has ended all the same, without an outcome that is shared.
   void Finish(const GrammarSpec& spec, const Outcome& outcome, Job& job);
   // Later callers do not join the job any more.
   void Forget(const GrammarSpec& spec, const Job& job) MLC_REQUIRES(mutex_);
   Grammar Find(const GrammarSpec& spec) MLC_REQUIRES(mutex_);
+  // If it throws std::bad_alloc, nothing has changed.
   void Insert(const GrammarSpec& spec, const Grammar& grammar) MLC_REQUIRES(mutex_);
 
   // Counts a caller that waits.
