@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <exception>
-#include <system_error>
 #include <utility>
 
 #include "support/check.h"
@@ -80,8 +79,8 @@ void MaskFiller::Start(std::span<MaskRow> rows) {
   if (!thread_.joinable()) {
     try {
       thread_ = StartThread("mlcn-masks", [this] { RunThread(); });
-    } catch (const std::system_error&) {
-      return;  // no thread can be started: Wait fills all rows
+    } catch (const std::exception&) {
+      return;  // no thread can be started, or no memory for one: Wait fills all rows
     }
   }
   changed_.NotifyAll();

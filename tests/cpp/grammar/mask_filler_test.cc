@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "testing/allocations.h"
+
 namespace mlc_native {
 namespace {
 
@@ -111,6 +113,19 @@ TEST(MaskFiller, FillsTheRowsBehindDraftTokens) {
     EXPECT_EQ(words[4], 107);
     EXPECT_TRUE(behind[3].constrained);
   }
+}
+
+TEST(MaskFiller, FillsWithoutMemoryForAThread) {
+  MaskFiller filler;
+  std::atomic<int> num_fills = 0;
+  NumberMatcher matcher(7, &num_fills);
+  int32_t word = -1;
+  MaskRow row{.matcher = &matcher, .mask = std::span(&word, 1), .error = nullptr};
+  testing::FailAllocation(1);
+  EXPECT_NO_THROW(filler.Start(std::span(&row, 1)));
+  EXPECT_TRUE(testing::FailAllocation(-1)) << "the thread takes no memory";
+  filler.Wait();
+  EXPECT_EQ(word, 7);
 }
 
 TEST(MaskFiller, EndsWithoutEverHavingStarted) { MaskFiller filler; }
