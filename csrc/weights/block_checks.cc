@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "support/check.h"
@@ -91,7 +92,11 @@ void BlockChecks::CheckTheRest() {
   reader_ = StartThread("mlcn-check", [this] {
     const sched_param none{};
     pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);  // any thread may do so
-    ReadTheRest();
+    try {
+      ReadTheRest();
+    } catch (const std::exception&) {  // no memory: what is left is checked when it is required
+      return;
+    }
   });
 }
 

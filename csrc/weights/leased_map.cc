@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <utility>
 
 #include "support/error.h"
@@ -114,7 +115,7 @@ void LeasedMap::KeepCopy() {
 #endif
     try {
       file_.Read(0, {static_cast<std::byte*>(copy), size});
-    } catch (const LoadError&) {
+    } catch (const std::exception&) {  // it is cut short, perhaps without memory to say so
       lost_ = true;
     }
     mprotect(copy, size, PROT_READ);
@@ -128,7 +129,11 @@ void LeasedMap::KeepCopy() {
     MapZeros(size, data_, MAP_FIXED);
   }
   has_copy_ = true;
-  copied_();
+  try {
+    copied_();
+  } catch (const std::exception&) {  // no memory for a report; this thread has no caller
+    return;
+  }
 }
 
 }  // namespace mlc_native

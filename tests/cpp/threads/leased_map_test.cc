@@ -9,9 +9,12 @@
 
 #include <atomic>
 #include <filesystem>
+#include <memory>
+#include <new>
 #include <string>
 
 #include "testing/temp_folder.h"
+#include "weights/block_checks.h"
 
 namespace mlc_native {
 namespace {
@@ -70,6 +73,31 @@ TEST_F(LeasedMapTest, AFileThatIsOverwrittenKeepsItsBytes) {
     return pwrite(file, "other", 5, 0) == 5;
   }));
   EXPECT_EQ(TextOf(*map), content_);
+}
+
+// The threads that nobody calls have nobody to throw to.
+TEST_F(LeasedMapTest, AReportThatLacksMemoryIsLost) {
+  const std::unique_ptr<LeasedMap> map =
+      LeasedMap::Make(RegularFile(folder_.file("x")), [] { throw std::bad_alloc(); });
+  if (map == nullptr) GTEST_SKIP() << "no leases on this file system";
+  const std::string path = folder_.file("x");
+  EXPECT_TRUE(InAnotherProcess([&] { return truncate(path.c_str(), 0) == 0; }));
+  EXPECT_EQ(TextOf(*map), content_);
+}
+
+TEST_F(LeasedMapTest, AReportOfDamageThatLacksMemoryIsLost) {
+  const std::shared_ptr<const LeasedMap> map = Map();
+  if (map == nullptr) GTEST_SKIP() << "no leases on this file system";
+  std::atomic<bool> is_told = false;
+  const auto on_damage = [&](const std::string&) {
+    is_told = true;
+    is_told.notify_all();
+    throw std::bad_alloc();
+  };
+  BlockChecks checks(map, RegularFile(folder_.file("x")), 0, {1, 2, 3}, on_damage);
+  checks.CheckTheRest();
+  is_told.wait(false);
+  EXPECT_FALSE(checks.IsGood(0));
 }
 
 TEST_F(LeasedMapTest, DeletingAndReadingNeedNoCopy) {
