@@ -170,7 +170,7 @@ void EngineWorker::Recover(const char* what, const std::string& message) noexcep
   log_.Write({what, " failed: ", message});
   options_.reserve->Release();  // it may have lacked memory
   try {
-    engine_->FailAllRequests(message);
+    options_.reserve->Run([&] { engine_->FailAllRequests(message); });
     return;
   } catch (...) {
     log_.Write(
