@@ -204,19 +204,19 @@ class ThreadedEngineImpl final : public ThreadedEngine {
 
   template <typename Start>
   void StartLoop(Loop* loop, const Start& start) MLC_REQUIRES(sync_->threads_mutex) {
+    sync_->threads.reserve(sync_->threads.size() + 1);  // a thread that has started has a place
     if (!Enter(loop)) return;
     try {
       sync_->threads.push_back(start());
     } catch (...) {
-      Leave(loop);
+      Leave(loop, LoopState::kNotStarted);  // it may be started again, by another thread
       throw;
     }
   }
 
   void BackgroundLoop() {
     RunsOnThisThread(&engine_loop_);
-    std::optional<EngineWorker> made;
-    sync_->reserve.Run([&] { made.emplace(WorkerOptions()); });
+    const std::unique_ptr<EngineWorker> made = MakeWorker();
     EngineWorker& worker = *made;
     std::vector<Instruction> instructions;
     bool open = true;
@@ -242,12 +242,18 @@ class ThreadedEngineImpl final : public ThreadedEngine {
 
   // The last act of a loop: the destructor may run from here on, so the notification is under the
   // lock.
-  void Leave(Loop* loop) {
+  void Leave(Loop* loop, LoopState state = LoopState::kExited) {
     const MutexLock lock(mutex_);
-    loop->state = LoopState::kExited;
+    loop->state = state;
     loop->thread = {};
     --num_loops_inside_;
     sync_->changed.NotifyAll();
+  }
+
+  std::unique_ptr<EngineWorker> MakeWorker() {
+    std::unique_ptr<EngineWorker> worker;
+    sync_->reserve.Run([&] { worker = std::make_unique<EngineWorker>(WorkerOptions()); });
+    return worker;
   }
 
   EngineWorkerOptions WorkerOptions() {
@@ -270,11 +276,11 @@ class ThreadedEngineImpl final : public ThreadedEngine {
 
   // The exit of an engine whose background loop never ran: answers what has been asked of it.
   void EndWithoutLoop() {
-    EngineWorker worker(WorkerOptions());
-    worker.Shutdown();
+    const std::unique_ptr<EngineWorker> worker = MakeWorker();
+    worker->Shutdown();
     std::vector<Instruction> instructions;
     while (sync_->instructions.TryPopAll(&instructions)) {
-      for (Instruction& instruction : instructions) worker.Execute(std::move(instruction));
+      for (Instruction& instruction : instructions) worker->Execute(std::move(instruction));
     }
     sync_->outputs.Close();
   }

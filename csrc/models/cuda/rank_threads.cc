@@ -7,6 +7,7 @@
 namespace mlc_native {
 
 RankThreads::RankThreads(int64_t num_ranks) {
+  threads_.reserve(static_cast<size_t>(num_ranks));  // a thread that has started has a place
   try {
     for (int64_t rank = 1; rank < num_ranks; ++rank) {
       threads_.push_back(StartThread("mlcn-gpu", [this, rank] { Loop(rank); }));
