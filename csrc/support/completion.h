@@ -18,6 +18,7 @@ class Completion {
     Mutex mutex;
     CondVar changed;
     bool done MLC_GUARDED_BY(mutex) = false;
+    bool given_up MLC_GUARDED_BY(mutex) = false;
     std::exception_ptr failure MLC_GUARDED_BY(mutex);
   };
 
@@ -29,11 +30,14 @@ class Completion {
     // end was given up. Called once.
     void Wait() {
       std::exception_ptr failure;
+      bool given_up = false;
       {
         const MutexLock lock(state_->mutex);
         while (!state_->done) state_->changed.Wait(state_->mutex);
         failure = std::move(state_->failure);  // this thread alone has it from here on
+        given_up = state_->given_up;
       }
+      if (given_up) throw std::runtime_error("It was given up");
       if (failure != nullptr) std::rethrow_exception(std::move(failure));
     }
 
@@ -49,23 +53,27 @@ class Completion {
     std::swap(state_, other.state_);
     return *this;
   }
+  // Takes no memory: an instruction is given up where there is none to send it.
   ~Completion() {
-    if (state_ != nullptr) Finish(std::make_exception_ptr(std::runtime_error("It was given up")));
+    if (state_ != nullptr) End(nullptr, /*given_up=*/true);
   }
 
   Waiter waiter() const { return Waiter(state_); }
   // Null: it succeeded. Requires: it is neither finished nor moved from.
-  void Finish(std::exception_ptr failure = nullptr) {
+  void Finish(std::exception_ptr failure = nullptr) { End(std::move(failure), false); }
+
+ private:
+  void End(std::exception_ptr failure, bool given_up) {
     const std::shared_ptr<State> state = std::move(state_);
     {
       const MutexLock lock(state->mutex);
       state->done = true;
+      state->given_up = given_up;
       state->failure = std::move(failure);
     }
     state->changed.NotifyAll();
   }
 
- private:
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 

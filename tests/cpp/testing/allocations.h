@@ -9,9 +9,9 @@ namespace mlc_native::testing {
 // Returns the number of calls of operator new on this thread.
 int64_t NumAllocations();
 
-// Makes the countdown-th operator new of this thread from now on fail; -1: none. Returns whether
-// the failure that was set before has come, or none was set.
-bool FailAllocation(int64_t countdown);
+// Makes the countdown-th operator new of this thread from now on fail, and the next ones up to
+// `count`; -1: none. Returns whether the failures that were set before have come, or none were set.
+bool FailAllocation(int64_t countdown, int64_t count = 1);
 
 // Makes one operator new in its scope fail.
 class FailingAllocation {
