@@ -90,9 +90,12 @@ void HostEngine::Load(const EngineConfig& config, std::shared_ptr<const ModelTex
   model->device = ResolveDevice(device_, config.model_lib);
   engine_->Reload(config.AsJSONString(), progress_);
   model->text = std::move(text);
-  model->config = engine_->GetCompleteEngineConfig();
-  model->limits = engine_->GetRequestLimits();
-  model->defaults = engine_->GetDefaultGenerationConfig();
+  // The engine has the new model now, and no request may reach it that was made for the one before.
+  reserve_.Run([&] {
+    model->config = engine_->GetCompleteEngineConfig();
+    model->limits = engine_->GetRequestLimits();
+    model->defaults = engine_->GetDefaultGenerationConfig();
+  });
   const MutexLock lock(mutex_);
   model_ = std::move(model);
 }
@@ -112,7 +115,7 @@ void HostEngine::Reload(const std::string& model, std::string_view config_json) 
     Load(config, std::move(text));
   } catch (...) {
     try {
-      engine_->GetRequestLimits();
+      reserve_.Run([&] { engine_->GetRequestLimits(); });
     } catch (const InvalidRequest&) {
       before = nullptr;  // it was unloaded
     }

@@ -1,10 +1,14 @@
-// Outputs on their way to the host arrive, each once and in order, whatever allocation fails there.
+// Outputs on their way to the host arrive, each once and in order, whatever allocation fails there,
+// and no request reaches a model that it was not made for.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "c_api/harness.h"
 #include "mlc_native/mlc_native.h"
@@ -94,6 +98,47 @@ TEST(CMemory, OutputsArriveWhateverAllocationFails) {
     }
   }
   EXPECT_GT(num_failed, 50);  // of about 500: the failures reach the library
+}
+
+// The size of the vocabulary of what is loaded; 0: nothing is.
+int64_t LoadedVocabulary(mlcn_engine* engine) {
+  char* json = nullptr;
+  if (mlcn_engine_info(engine, &json, nullptr, nullptr) != MLCN_OK) return 0;
+  const int64_t size = nlohmann::json::parse(json)["vocab_size"];
+  mlcn_free(json);
+  return size;
+}
+
+TEST(CMemory, AReloadThatFailsLeavesTheModelThatRequestsAreMadeFor) {
+  const HostedEngine engine("{\"vocab_size\": 300}");
+  const HostedEngine other("{\"vocab_size\": 200}");
+  const auto reload = [&](const std::string& path) {
+    return mlcn_engine_reload(engine, path.c_str(), engine.config(), nullptr);
+  };
+  const std::string path = engine.path(), other_path = other.path();
+  bool has_failed = true;
+  int64_t k = 1;
+  for (; has_failed && !HasFailure(); k += 3) {
+    ASSERT_EQ(reload(path), MLCN_OK);
+    FailAllocation(k);
+    const int32_t code = reload(other_path);
+    has_failed = FailAllocation(-1);
+    const int64_t size = LoadedVocabulary(engine);
+    if (code == MLCN_OK) EXPECT_EQ(size, 200) << k;
+    if (size == 0) continue;
+    mlcn_submit_options options = OptionsFor(nullptr, {});
+    const std::vector<int32_t> prompt = {1, 250};
+    options.tokens = prompt.data();
+    options.num_tokens = prompt.size();
+    options.on_output = [](const mlcn_output*) {};
+    const std::string body = "{\"max_tokens\": 1}";
+    mlcn_request* request = nullptr;
+    const int32_t submitted =
+        mlcn_submit(engine, body.c_str(), body.size(), &options, &request, nullptr);
+    EXPECT_EQ(submitted, size == 300 ? MLCN_OK : MLCN_INVALID_REQUEST) << k << ' ' << size;
+    mlcn_request_release(request);
+  }
+  EXPECT_GT(k, 30) << "the scenario is too small";
 }
 
 }  // namespace
