@@ -82,7 +82,8 @@ class KernelTable {
                                              "gate_up",     "down",
                                              "router",      "expert gate_up",
                                              "expert down", "shared gate_up",
-                                             "shared down"};
+                                             "shared down", "query up",
+                                             "key value up"};
     static_assert(std::size(kRoles) == kNumLinearRoles);
     const auto n = kernel.at("n").get<int64_t>(), k = kernel.at("k").get<int64_t>();
     std::string name;

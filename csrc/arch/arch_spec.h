@@ -20,8 +20,9 @@ namespace mlc_native {
 
 // What a linear is for: a packed matrix [rows, columns], with a bias in some families.
 enum class LinearRole : uint8_t {
-  kQkv,     // [q + 2 kv, hidden]: q heads, k heads, v heads
-  kOut,     // [hidden, q]
+  kQkv,     // [q + 2 kv, hidden]: q heads, k heads, v heads. Of latent attention: what the queries
+            // come from, what keys and values come from, and the rotated part of all keys
+  kOut,     // [hidden, q]; of latent attention [hidden, values]
   kGateUp,  // [2 ffn, hidden]; [ffn, hidden] where the feed-forward block has no gate. It and kDown
             // are of layers without experts
   kDown,    // [hidden, ffn]
@@ -30,11 +31,14 @@ enum class LinearRole : uint8_t {
   kExpertDown,    // of each expert: [hidden, ffn]
   kSharedGateUp,  // of the expert that every row passes
   kSharedDown,
+  kQueryUp,     // of latent attention: the queries from what they come from
+  kKeyValueUp,  // likewise: of each head the key without its rotated part, and the value
 };
 inline constexpr LinearRole kLinearRoles[] = {
     LinearRole::kQkv,        LinearRole::kOut,          LinearRole::kGateUp,
     LinearRole::kDown,       LinearRole::kRouter,       LinearRole::kExpertGateUp,
-    LinearRole::kExpertDown, LinearRole::kSharedGateUp, LinearRole::kSharedDown};
+    LinearRole::kExpertDown, LinearRole::kSharedGateUp, LinearRole::kSharedDown,
+    LinearRole::kQueryUp,    LinearRole::kKeyValueUp};
 inline constexpr size_t kNumLinearRoles = std::size(kLinearRoles);
 // Whether a layer has one for each expert, of which a row reads those that it chose.
 constexpr bool IsOfExperts(LinearRole role) {
@@ -47,8 +51,8 @@ enum class NormRole : uint8_t {
   kPostAttention,  // of attention's output, before it is added to the residual
   kPreFfn,
   kPostFfn,
-  kQ,
-  kK,
+  kQ,  // of latent attention: of what the queries come from
+  kK,  // likewise: of what keys and values come from
 };
 inline constexpr size_t kNumNormRoles = 6;
 
@@ -89,6 +93,10 @@ enum class Rows : uint8_t {
   kExpertGateUp,
   kSharedFfn,
   kSharedGateUp,
+  kQueryLatent,     // of latent attention: what the queries come from
+  kKeyValueLatent,  // what keys and values come from, and the rotated part of the keys
+  kQueryUp,
+  kKeyValueUp,
 };
 
 // "model.layers.7.<name>.weight" (and ".bias") -> the next rows of a fused matrix. Of an expert,
@@ -138,8 +146,8 @@ inline constexpr Switch kAlways{.absent = true};
 enum class NormKind : uint8_t { kRms, kLayer };
 
 // Norms of q and k. The heads share a weight [head_dim], or each has its own; or q (and k) is
-// normalized as one vector.
-enum class QkNorm : uint8_t { kNone, kPerHead, kPerHeadOwnWeight, kWholeProjection };
+// normalized as one vector. kLatents: of what q, and k and v, come from.
+enum class QkNorm : uint8_t { kNone, kPerHead, kPerHeadOwnWeight, kWholeProjection, kLatents };
 
 // What scales the values on their way through a decoder, by fields of config.json. An empty name is
 // a multiplier that the family lacks; an absent field is 1.
@@ -188,6 +196,7 @@ enum class SparseLayers : uint8_t {
   kEveryStep,    // each decoder_sparse_step-th layer, except those of mlp_only_layers
   kBehindFirst,  // those from first_k_dense_replace on
   kInterval,     // each moe_layer_interval-th one in [moe_layer_start_index, moe_layer_end_index]
+  kListed,       // those that mlp_layer_types calls "sparse"; absent: all but the first one
 };
 
 // How checkpoints spell the tensors of experts.
@@ -225,6 +234,26 @@ struct ExpertRule {
     int64_t num_shared = 0;
     bool renormalize = false;
     double smallest_sum = 1e-20;
+    double scale = 1;
+    int64_t num_groups = 1;
+    int64_t num_chosen_groups = 1;
+    int64_t first_sparse = 1;  // of kBehindFirst
+  } absent{};
+};
+
+// Whether attention is latent (MLA): queries, keys and values are products of short vectors, which
+// come from the hidden states. Fields: q_lora_rank (null: queries come from the hidden states),
+// kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim.
+struct LatentRule {
+  bool exists = false;
+  std::span<const ProjectionName> direct_queries{};  // the projections without q_lora_rank
+
+  struct Absent {  // values of absent fields
+    int64_t q_rank = 1536;
+    int64_t kv_rank = 512;
+    int64_t plain_dim = 128;
+    int64_t rope_dim = 64;
+    int64_t value_dim = 128;
   } absent{};
 };
 
@@ -288,6 +317,7 @@ struct ArchSpec {
   std::string_view local_rope_theta_field{};  // its theta outside rope_parameters; empty: none
   RopeRule rope_rule = RopeRule::kAllLayers;
   ExpertRule experts{};
+  LatentRule latent{};
 
   ArchDefaults defaults{};
 };

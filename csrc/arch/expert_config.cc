@@ -52,7 +52,8 @@ class Reader {
           fields_.Positive(std::string(rule_.smallest_sum).c_str(), rule_.absent.smallest_sum));
     }
     if (!rule_.scale.empty()) {
-      router.scale = static_cast<float>(fields_.Number(std::string(rule_.scale).c_str(), 1.0));
+      router.scale =
+          static_cast<float>(fields_.Number(std::string(rule_.scale).c_str(), rule_.absent.scale));
     }
     if (rule_.score == kernels::RouterScore::kSparseMixer) {
       router.jitter = static_cast<float>(fields_.Number("router_jitter_noise", 0.01));
@@ -62,8 +63,10 @@ class Reader {
 
   void ReadGroups(kernels::RouterRule& router) const {
     if (!rule_.reads_groups) return;
-    router.num_groups = fields_.Integer("n_group", 1, 1, router.num_experts);
-    router.num_chosen_groups = fields_.Integer("topk_group", 1, 1, router.num_groups);
+    const ExpertRule::Absent& absent = rule_.absent;
+    router.num_groups = fields_.Integer("n_group", absent.num_groups, 1, router.num_experts);
+    router.num_chosen_groups =
+        fields_.Integer("topk_group", absent.num_chosen_groups, 1, router.num_groups);
     if (router.num_experts % router.num_groups != 0) {
       fields_.FailValue("n_group", "a divisor of the number of experts, which is " +
                                        std::to_string(router.num_experts));
@@ -91,8 +94,24 @@ class Reader {
   const ExpertRule& rule_;
 };
 
-bool IsSparse(const ConfigFields& fields, SparseLayers rule, int64_t layer, int64_t num_layers) {
-  switch (rule) {
+bool IsListedAsSparse(const ConfigFields& fields, int64_t layer, int64_t num_layers) {
+  constexpr char kField[] = "mlp_layer_types";
+  if (!fields.Has(kField)) return layer > 0;
+  const std::vector<std::string> types = fields.Strings(kField);
+  if (std::ssize(types) != num_layers) {
+    fields.Fail(kField, "has " + std::to_string(types.size()) +
+                            " entries, \"num_hidden_layers\" is " + std::to_string(num_layers));
+  }
+  const std::string& type = types[static_cast<size_t>(layer)];
+  if (type != "sparse" && type != "dense") {
+    fields.Fail(kField, "= \"" + type + "\" is not supported; supported: dense, sparse");
+  }
+  return type == "sparse";
+}
+
+bool IsSparse(const ConfigFields& fields, const ExpertRule& rule, int64_t layer,
+              int64_t num_layers) {
+  switch (rule.layers) {
     case SparseLayers::kAll:
       return true;
     case SparseLayers::kEveryStep: {
@@ -102,7 +121,10 @@ bool IsSparse(const ConfigFields& fields, SparseLayers rule, int64_t layer, int6
       return (layer + 1) % step == 0 && std::ranges::find(dense, layer) == dense.end();
     }
     case SparseLayers::kBehindFirst:
-      return layer >= fields.Integer("first_k_dense_replace", 1, 0, kMaxLayers);
+      return layer >=
+             fields.Integer("first_k_dense_replace", rule.absent.first_sparse, 0, kMaxLayers);
+    case SparseLayers::kListed:
+      return IsListedAsSparse(fields, layer, num_layers);
     case SparseLayers::kInterval: {
       const int64_t end = fields.Integer("moe_layer_end_index", -1, -1, kMaxLayers);
       return (layer + 1) % fields.Integer("moe_layer_interval", 1, 1, kMaxLayers) == 0 &&
@@ -138,8 +160,7 @@ std::vector<bool> ReadSparseLayers(const ConfigFields& fields, const ExpertRule&
   std::vector<bool> sparse(num_layers);
   if (rule.num_experts.empty()) return sparse;
   for (size_t i = 0; i < num_layers; ++i) {
-    sparse[i] =
-        IsSparse(fields, rule.layers, static_cast<int64_t>(i), static_cast<int64_t>(num_layers));
+    sparse[i] = IsSparse(fields, rule, static_cast<int64_t>(i), static_cast<int64_t>(num_layers));
   }
   return sparse;
 }

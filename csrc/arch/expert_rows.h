@@ -107,7 +107,94 @@ inline constexpr std::string_view kGptOssRope =
     R"({"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0,
         "beta_slow": 1.0, "truncate": false, "original_max_position_embeddings": 4096})";
 
+inline constexpr ExpertSpelling kDeepSeekV2Spellings[] = {{kGlmEach}, {kGlmJoined}};
+
+// ---- Latent attention ----
+
+inline constexpr ProjectionName kLatentQueries[] = {
+    {"self_attn.q_a_proj", LinearRole::kQkv, Rows::kQueryLatent}};
+inline constexpr ProjectionName kDirectQueries[] = {
+    {"self_attn.q_proj", LinearRole::kQkv, Rows::kQueryLatent}};
+inline constexpr ProjectionName kLatentKeyValues[] = {
+    {"self_attn.kv_a_proj_with_mqa", LinearRole::kQkv, Rows::kKeyValueLatent}};
+inline constexpr ProjectionName kQueryUp[] = {
+    {"self_attn.q_b_proj", LinearRole::kQueryUp, Rows::kQueryUp}};
+inline constexpr ProjectionName kKeyValueUp[] = {
+    {"self_attn.kv_b_proj", LinearRole::kKeyValueUp, Rows::kKeyValueUp}};
+inline constexpr auto kLatentProjections =
+    Join(kLatentQueries, kLatentKeyValues, kQueryUp, kKeyValueUp, kOut, kSeparateFfn);
+inline constexpr auto kDirectQueryProjections =
+    Join(kDirectQueries, kLatentKeyValues, kKeyValueUp, kOut, kSeparateFfn);
+inline constexpr NormName kNormsOfLatents[] = {
+    {"self_attn.q_a_layernorm", NormRole::kQ},
+    {"self_attn.kv_a_layernorm", NormRole::kK},
+};
+inline constexpr auto kPreNormsLatents = Join(kPreNorms, kNormsOfLatents);
+
+inline constexpr std::string_view kGreedy[] = {"greedy", "null"};
+inline constexpr Requirement kChosenGreedily[] = {
+    {"topk_method", kGreedy, "a choice of experts by groups"}};
+
 // ---- Rows ----
+
+// DeepSeek V3 and its kin.
+constexpr ArchSpec WithLatentAttention(std::string_view architecture) {
+  return {
+      .architecture = architecture,
+      .projections = kLatentProjections,
+      .norms = kPreNormsLatents,
+      .qk_norm = QkNorm::kLatents,
+      .qkv_bias = kAttentionBias,
+      .out_bias = kAttentionBias,
+      .interleaved_rope = true,
+      .experts = {.num_experts = "n_routed_experts",
+                  .num_shared = "n_shared_experts",
+                  .renormalize = "norm_topk_prob",
+                  .scale = "routed_scaling_factor",
+                  .reads_groups = true,
+                  .layers = SparseLayers::kBehindFirst,
+                  .score = kernels::RouterScore::kSigmoid,
+                  .spellings = kGlmSpellings,
+                  .absent = {.num_experts = 256,
+                             .num_chosen = 8,
+                             .ffn_size = 2048,
+                             .num_shared = 1,
+                             .renormalize = true,
+                             .scale = 2.5,
+                             .num_groups = 8,
+                             .num_chosen_groups = 4,
+                             .first_sparse = 3}},
+      .latent = {.exists = true, .direct_queries = kDirectQueryProjections},
+      .defaults = {.num_attention_heads = 128, .max_position_embeddings = 4096},
+  };
+}
+
+constexpr ArchSpec DeepSeekV2() {
+  ArchSpec spec = WithLatentAttention("DeepseekV2ForCausalLM");
+  spec.requirements = kChosenGreedily;
+  spec.ffn_bias = kMlpBias;
+  spec.experts.renormalize = {};
+  spec.experts.reads_groups = false;
+  spec.experts.score = kernels::RouterScore::kSoftmax;
+  spec.experts.spellings = kDeepSeekV2Spellings;
+  spec.experts.absent = {.num_experts = 64, .ffn_size = 1407, .num_shared = 2, .first_sparse = 0};
+  spec.defaults = {.num_attention_heads = 32, .max_position_embeddings = 2048};
+  return spec;
+}
+
+constexpr ArchSpec Glm4MoeLite() {
+  ArchSpec spec = WithLatentAttention("Glm4MoeLiteForCausalLM");
+  spec.experts.layers = SparseLayers::kListed;
+  spec.experts.absent = {.num_experts = 64,
+                         .num_chosen = 4,
+                         .ffn_size = 1536,
+                         .num_shared = 1,
+                         .renormalize = true,
+                         .scale = 1.8};
+  spec.latent.absent = {.q_rank = 768, .plain_dim = 192, .value_dim = 256};
+  spec.defaults = {.num_attention_heads = 20, .max_position_embeddings = 202752, .norm_eps = 1e-5};
+  return spec;
+}
 
 constexpr ArchSpec GraniteMoe() {
   return {
@@ -133,6 +220,9 @@ constexpr ArchSpec GraniteMoeShared() {
 }
 
 inline constexpr ArchSpec kExpertRows[] = {
+    DeepSeekV2(),
+    WithLatentAttention("DeepseekV3ForCausalLM"),
+    Glm4MoeLite(),
     {.architecture = "Qwen3MoeForCausalLM",
      .projections = kSeparateProjections,
      .norms = kPreNormsQk,

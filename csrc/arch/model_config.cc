@@ -91,6 +91,35 @@ std::optional<Quantization> FindQuantization(const ConfigFields& root, const Con
   return std::nullopt;
 }
 
+// Of latent attention, whose "head_dim" is that of the part with rope.
+void ReadLatentSizes(const ConfigFields& fields, ModelConfig& config) {
+  const LatentRule& rule = config.arch->latent;
+  const auto size = [&](const char* field, int64_t absent) {
+    return fields.Integer(field, absent, 1, kMaxDimension);
+  };
+  LatentConfig latent;
+  if (!fields.IsNull("q_lora_rank")) latent.q_rank = size("q_lora_rank", rule.absent.q_rank);
+  latent.kv_rank = size("kv_lora_rank", rule.absent.kv_rank);
+  latent.plain_dim = size("qk_nope_head_dim", rule.absent.plain_dim);
+  latent.rope_dim = size("qk_rope_head_dim", rule.absent.rope_dim);
+  latent.value_dim = size("v_head_dim", rule.absent.value_dim);
+  config.head_dim = std::max(latent.query_dim(), latent.value_dim);
+  if (config.num_kv_heads != config.num_heads) {
+    fields.FailValue("num_key_value_heads",
+                     "\"num_attention_heads\" = " + std::to_string(config.num_heads));
+  }
+  if (config.num_heads * (latent.query_dim() + latent.value_dim) > kMaxDimension) {
+    fields.FailValue(
+        "num_attention_heads",
+        "at most " + std::to_string(kMaxDimension / (latent.query_dim() + latent.value_dim)));
+  }
+  if (!fields.Bool("rope_interleave", true)) {
+    fields.Fail("rope_interleave", "= false is not supported");
+  }
+  if (latent.q_rank == 0) config.projections = rule.direct_queries;
+  config.latent = latent;
+}
+
 void ReadSizes(const ConfigFields& fields, ModelConfig& config) {
   const ArchDefaults& absent = config.arch->defaults;
   const auto size = [&](const char* field, int64_t or_else) {
@@ -111,6 +140,7 @@ void ReadSizes(const ConfigFields& fields, ModelConfig& config) {
     fields.FailValue("num_key_value_heads",
                      "a divisor of \"num_attention_heads\" = " + std::to_string(config.num_heads));
   }
+  if (config.arch->latent.exists) return ReadLatentSizes(fields, config);
   const bool derive = !fields.Has("head_dim") && absent.head_dim == 0;
   if (derive && config.hidden_size % config.num_heads != 0) {
     fields.FailValue("num_attention_heads",
@@ -167,6 +197,19 @@ void ReadMultipliers(const ConfigFields& fields, ModelConfig& config) {
   const double logits = names.logits.empty() ? 1.0 : ReadMultiplier(fields, names.logits, 0.0625);
   config.final_norm_scale =
       static_cast<float>(logits / ReadMultiplier(fields, names.logits_divisor, 1.0));
+}
+
+// Of latent attention, where yarn scales the logits instead of queries and keys.
+float ReadLatentScale(const ConfigFields& fields, const ModelConfig& config) {
+  double scale = 1.0 / std::sqrt(static_cast<double>(config.latent->query_dim()));
+  const ConfigFields params = RopeParameters(fields, *config.arch);
+  const double all_dim = params.Number("mscale_all_dim", 0.0);
+  if (params.String("rope_type", params.String("type", "default")) != "default" && all_dim != 0) {
+    const double factor = params.Positive("factor", std::nullopt);
+    const double magnitude = factor <= 1.0 ? 1.0 : 0.1 * all_dim * std::log(factor) + 1.0;
+    scale *= magnitude * magnitude;
+  }
+  return static_cast<float>(scale);
 }
 
 // Llama 4's name for it; Ministral 3 has it, too.
@@ -231,10 +274,15 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
   ReadSizes(fields, config);
   ReadLayerMath(fields, config);
   ReadMultipliers(fields, config);
+  if (config.latent) config.attention_scale = ReadLatentScale(fields, config);
+  if (config.latent && config.latent->q_rank == 0 && config.qkv_bias) {
+    fields.Fail("attention_bias", "is not supported where \"q_lora_rank\" is null");
+  }
   config.layers = ReadLayers(fields, arch, config.layers.size());
   ReadExpertLayers(fields, config);
   const SequenceLengths lengths{.max_positions = config.max_positions, .longest = longest};
-  config.ropes = ReadRopes(fields, arch, config.head_dim, lengths);
+  const int64_t roped_dim = config.latent ? config.latent->rope_dim : config.head_dim;
+  config.ropes = ReadRopes(fields, arch, roped_dim, lengths);
   config.max_positions = ExactPositions(config.ropes, lengths);
   if (arch.reads_query_scaling) ReadQueryScaling(fields, config);
   config.tie_word_embeddings = fields.Bool(kTiedField, arch.defaults.tie_word_embeddings);

@@ -22,6 +22,17 @@
 
 namespace mlc_native {
 
+// Latent attention: the sizes of what a row's queries, keys and values come from.
+struct LatentConfig {
+  int64_t q_rank = 0;  // 0: the queries come from the hidden states
+  int64_t kv_rank = 0;
+  int64_t plain_dim = 0;  // of a query or key of a head: elements without rope,
+  int64_t rope_dim = 0;   // and those with it, which all keys of a row share
+  int64_t value_dim = 0;
+
+  int64_t query_dim() const { return plain_dim + rope_dim; }
+};
+
 // Multipliers of a family are folded into numbers that every decoder has. With a residual
 // multiplier m the residual is kept divided by m: its norms give the same with eps / m^2, the
 // embeddings are divided by m, and what a block adds needs no factor. A factor of the logits is one
@@ -65,6 +76,9 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::vector<LayerConfig> layers;
 
   std::optional<ExpertConfig> experts;  // of the layers that have them
+  // Its heads have head_dim elements in pages and in what attention reads: those with rope come
+  // first, and zeros fill up queries, keys or values, whichever are shorter.
+  std::optional<LatentConfig> latent;
 
   std::optional<DType> dtype;                // what the folder says of the weights
   std::optional<Quantization> quantization;  // of the stored matrices
@@ -80,6 +94,15 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+  // Of latent attention: columns of kQkv's output that queries come from, all of them, those of
+  // kKeyValueUp's, and of all values.
+  int64_t query_latent_size() const {
+    return latent->q_rank > 0 ? latent->q_rank : num_heads * latent->query_dim();
+  }
+  int64_t latent_size() const { return query_latent_size() + latent->kv_rank + latent->rope_dim; }
+  int64_t query_up_size() const { return num_heads * latent->query_dim(); }
+  int64_t key_value_up_size() const { return num_heads * (latent->plain_dim + latent->value_dim); }
+  int64_t values_size() const { return latent ? num_heads * latent->value_dim : q_size(); }
   // How many linears of the role the layer has: 0, 1, or one of each expert.
   int64_t num_linears(const LayerConfig& layer, LinearRole role) const;
   int64_t linear_rows(LinearRole role) const;

@@ -23,6 +23,10 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
     case LinearRole::kSharedGateUp:
     case LinearRole::kSharedDown:
       return layer.has_experts && experts->shared_ffn_size > 0 ? 1 : 0;
+    case LinearRole::kQueryUp:
+      return latent && latent->q_rank > 0 ? 1 : 0;
+    case LinearRole::kKeyValueUp:
+      return latent ? 1 : 0;
   }
   return 0;
 }
@@ -30,7 +34,7 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
 int64_t ModelConfig::linear_rows(LinearRole role) const {
   switch (role) {
     case LinearRole::kQkv:
-      return qkv_size();
+      return latent ? latent_size() : qkv_size();
     case LinearRole::kGateUp:
       return arch->plain_ffn ? ffn_size : 2 * ffn_size;
     case LinearRole::kOut:
@@ -44,6 +48,10 @@ int64_t ModelConfig::linear_rows(LinearRole role) const {
       return 2 * experts->ffn_size;
     case LinearRole::kSharedGateUp:
       return 2 * experts->shared_ffn_size;
+    case LinearRole::kQueryUp:
+      return query_up_size();
+    case LinearRole::kKeyValueUp:
+      return key_value_up_size();
   }
   return 0;
 }
@@ -58,13 +66,17 @@ int64_t ModelConfig::linear_columns(LinearRole role) const {
     case LinearRole::kSharedGateUp:
       return hidden_size;
     case LinearRole::kOut:
-      return q_size();
+      return values_size();
     case LinearRole::kDown:
       return ffn_size;
     case LinearRole::kExpertDown:
       return experts->ffn_size;
     case LinearRole::kSharedDown:
       return experts->shared_ffn_size;
+    case LinearRole::kQueryUp:
+      return latent->q_rank;
+    case LinearRole::kKeyValueUp:
+      return latent->kv_rank;
   }
   return 0;
 }
@@ -91,6 +103,7 @@ bool ModelConfig::has_bias(LinearRole role) const {
 
 bool ModelConfig::has_norm(NormRole role) const {
   if (std::ranges::find(arch->norms, role, &NormName::role) == arch->norms.end()) return false;
+  if (role == NormRole::kQ && latent) return latent->q_rank > 0;
   if (role == NormRole::kQ || role == NormRole::kK) return qk_norm != QkNorm::kNone;
   if (role == NormRole::kPreFfn) return !parallel_blocks;
   return role != NormRole::kPreAttention || !draft_head || draft_head->layout->has_attention_norm;
@@ -104,6 +117,8 @@ std::vector<int64_t> ModelConfig::norm_shape(NormRole role) const {
       return {heads * head_dim};
     case QkNorm::kPerHeadOwnWeight:
       return {heads, head_dim};
+    case QkNorm::kLatents:
+      return {role == NormRole::kQ ? latent->q_rank : latent->kv_rank};
     case QkNorm::kPerHead:
     case QkNorm::kNone:
       break;

@@ -28,6 +28,7 @@ enum class KernelKind : uint8_t {
   kRope,
   kScale,
   kAdd,
+  kMoveHeads,
   kActivate,
   kWriteKv,
   kMix,

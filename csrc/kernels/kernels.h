@@ -234,6 +234,22 @@ struct AddArgs {
 };
 void Add(const Cpu& cpu, const AddArgs& args);
 
+// to[row, h * to_step + i] = from[row, h * from_step + i] for each of `heads` heads h and i < n; 0
+// without `from`. A from_step of 0: all heads get the same. They do not overlap, or they are the
+// same, and to_step <= from_step.
+struct MoveHeadsArgs {
+  const float* from = nullptr;
+  int64_t ld_from = 0;
+  int64_t from_step = 0;
+  float* to = nullptr;
+  int64_t ld_to = 0;
+  int64_t to_step = 0;
+  int64_t m = 0;
+  int64_t heads = 0;
+  int64_t n = 0;
+};
+void MoveHeads(const Cpu& cpu, const MoveHeadsArgs& args);
+
 // out[m, ffn] = act(x[:, 0:ffn]) * x[:, ffn:2*ffn], or act(x[m, ffn]) without a gate. out is x
 // (with the same ld) or does not overlap it.
 struct ActivateArgs {
@@ -360,8 +376,8 @@ struct WriteKvStep {
 
 // A kernel whose output row i depends only on the inputs of row i, which no other row's step
 // writes.
-using RowStep =
-    std::variant<NormalizeArgs, RopeArgs, ScaleArgs, AddArgs, ActivateArgs, WriteKvStep, MixArgs>;
+using RowStep = std::variant<NormalizeArgs, RopeArgs, ScaleArgs, AddArgs, MoveHeadsArgs,
+                             ActivateArgs, WriteKvStep, MixArgs>;
 
 // Runs the steps on the same m rows, in order. A thread takes some rows through all steps while
 // they are in its cache.

@@ -44,6 +44,27 @@ void Run(const CpuKernels& isa, const AddArgs& a, int64_t begin, int64_t end) {
   isa.add(a, begin, end);
 }
 
+void Check(const MoveHeadsArgs& a) {
+  MLC_CHECK(a.n > 0 && a.heads > 0 && a.to_step >= a.n &&
+            (a.from == nullptr || a.from_step == 0 || a.from_step >= a.n) &&
+            (a.from != a.to || a.to_step <= a.from_step))
+      << "n " << a.n << " of " << a.from_step << " to " << a.to_step;
+}
+int64_t Elements(const MoveHeadsArgs& a) { return a.heads * a.n; }
+void Run(const CpuKernels&, const MoveHeadsArgs& a, int64_t begin, int64_t end) {
+  const size_t bytes = static_cast<size_t>(a.n) * sizeof(float);
+  for (int64_t row = begin; row < end; ++row) {
+    for (int64_t head = 0; head < a.heads; ++head) {
+      float* const to = a.to + row * a.ld_to + head * a.to_step;
+      if (a.from == nullptr) {
+        std::memset(to, 0, bytes);
+      } else {
+        std::memmove(to, a.from + row * a.ld_from + head * a.from_step, bytes);
+      }
+    }
+  }
+}
+
 void Check(const ActivateArgs& a) {
   MLC_CHECK(a.ldx >= (a.gated ? 2 : 1) * a.ffn && a.ldo >= a.ffn) << "ffn " << a.ffn;
 }
@@ -93,6 +114,9 @@ double Floats(const NormalizeArgs& a) {
 double Floats(const RopeArgs& a) { return 2 * static_cast<double>(Elements(a)); }
 double Floats(const ScaleArgs& a) { return 2 * static_cast<double>(a.n); }
 double Floats(const AddArgs& a) { return 3 * static_cast<double>(a.n); }
+double Floats(const MoveHeadsArgs& a) {
+  return (a.from == nullptr ? 1 : 2) * static_cast<double>(Elements(a));
+}
 double Floats(const ActivateArgs& a) { return (a.gated ? 3 : 2) * static_cast<double>(a.ffn); }
 double Floats(const WriteKvStep& step) { return static_cast<double>(Elements(step)); }
 double Floats(const MixArgs& a) { return static_cast<double>(Elements(a) + a.n); }
@@ -101,6 +125,7 @@ KernelKind KindOf(const NormalizeArgs&) { return KernelKind::kNormalize; }
 KernelKind KindOf(const RopeArgs&) { return KernelKind::kRope; }
 KernelKind KindOf(const ScaleArgs&) { return KernelKind::kScale; }
 KernelKind KindOf(const AddArgs&) { return KernelKind::kAdd; }
+KernelKind KindOf(const MoveHeadsArgs&) { return KernelKind::kMoveHeads; }
 KernelKind KindOf(const ActivateArgs&) { return KernelKind::kActivate; }
 KernelKind KindOf(const WriteKvStep&) { return KernelKind::kWriteKv; }
 KernelKind KindOf(const MixArgs&) { return KernelKind::kMix; }
@@ -168,6 +193,7 @@ void Normalize(const Cpu& cpu, const NormalizeArgs& args) { RunOne(cpu, args); }
 void Rope(const Cpu& cpu, const RopeArgs& args) { RunOne(cpu, args); }
 void Scale(const Cpu& cpu, const ScaleArgs& args) { RunOne(cpu, args); }
 void Add(const Cpu& cpu, const AddArgs& args) { RunOne(cpu, args); }
+void MoveHeads(const Cpu& cpu, const MoveHeadsArgs& args) { RunOne(cpu, args); }
 void Activate(const Cpu& cpu, const ActivateArgs& args) { RunOne(cpu, args); }
 void WriteKv(const Cpu& cpu, const KvPages& kv, const WriteKvArgs& args) {
   RunOne(cpu, WriteKvStep{&kv, args});

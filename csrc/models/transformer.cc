@@ -25,10 +25,17 @@ int64_t ExpertWidth(const ModelConfig& config) {
   return std::max(chosen, shared) + (shared > 0 ? config.hidden_size : 0);
 }
 
+// Floats per row of what latent attention makes q, k and v of.
+int64_t LatentWidth(const ModelConfig& config) {
+  if (!config.latent) return 0;
+  const int64_t queries = config.latent->q_rank > 0 ? config.query_up_size() : 0;
+  return config.latent_size() + queries + config.key_value_up_size();
+}
+
 // Floats per row of what attention and the feed-forward block work on, one after the other.
 int64_t BlockWidth(const ModelConfig& config) {
-  return std::max({config.qkv_size() + config.q_size(), config.linear_rows(LinearRole::kGateUp),
-                   ExpertWidth(config)});
+  return std::max({config.qkv_size() + config.q_size() + LatentWidth(config),
+                   config.linear_rows(LinearRole::kGateUp), ExpertWidth(config)});
 }
 
 int64_t RouterWidth(const ModelConfig& config) {
@@ -55,8 +62,11 @@ int64_t LinearInputWidth(const ModelConfig& config) {
   const auto width = [](int64_t k) {
     return static_cast<int64_t>(kernels::LinearWorkspaceBytes(1, k) / sizeof(float));
   };
-  const int64_t dense = width(std::max({config.hidden_size, config.q_size(), config.ffn_size,
-                                        JoinedWidth(config), config.draft_input_size()}));
+  const int64_t of_latents =
+      config.latent ? std::max(config.latent->q_rank, config.latent->kv_rank) : 0;
+  const int64_t dense =
+      width(std::max({config.hidden_size, config.q_size(), config.ffn_size, of_latents,
+                      JoinedWidth(config), config.draft_input_size()}));
   if (!config.experts) return dense;
   const ExpertConfig& experts = *config.experts;
   return std::max(
@@ -70,6 +80,7 @@ Transformer::Transformer(ModelConfig config, CpuDecoderWeights weights, kernels:
                          const kernels::CpuKernels& isa, std::unique_ptr<ThreadPool> pool)
     : config_(std::move(config)),
       weights_(std::move(weights)),
+      head_parts_(HeadPartsOf(config_)),
       kv_format_(kv_format),
       pool_(std::move(pool)),
       cpu_{&isa, pool_.get()} {
@@ -188,6 +199,14 @@ void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
   buffers_.ffn = {data, config_.linear_rows(LinearRole::kGateUp)};
   buffers_.qkv = {data, config_.qkv_size()};
   buffers_.attention = {data + max_num_rows * config_.qkv_size(), config_.q_size()};
+  if (config_.latent) {
+    float* const latents = buffers_.attention.data + max_num_rows * config_.q_size();
+    buffers_.latents = {latents, config_.latent_size()};
+    buffers_.key_values = {latents + max_num_rows * config_.latent_size(),
+                           config_.key_value_up_size()};
+    buffers_.queries = {buffers_.key_values.data + max_num_rows * config_.key_value_up_size(),
+                        config_.query_up_size()};
+  }
   if (!config_.experts) return;
   const ExpertConfig& experts = *config_.experts;
   buffers_.shared = {data, config_.hidden_size};

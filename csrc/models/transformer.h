@@ -17,6 +17,7 @@
 #include "kernels/kernel_profile.h"
 #include "mlc_native/model.h"
 #include "models/kv_storage.h"
+#include "models/latent_heads.h"
 #include "models/linear_observer.h"
 #include "support/thread_pool.h"
 #include "weights/cpu_weights.h"
@@ -53,12 +54,15 @@ class Transformer : public Model {
     int64_t width = 0;
   };
   struct Buffers {
-    Activations residual;       // [rows, hidden]
-    Activations hidden;         // [rows, hidden]: a block's input
-    Activations output;         // [rows, hidden]: its output; in the memory of `hidden`, except
-                                // where both blocks of a layer read the same input
-    Activations qkv;            // [rows, q + 2 kv]
-    Activations attention;      // [rows, q]
+    Activations residual;   // [rows, hidden]
+    Activations hidden;     // [rows, hidden]: a block's input
+    Activations output;     // [rows, hidden]: its output; in the memory of `hidden`, except
+                            // where both blocks of a layer read the same input
+    Activations qkv;        // [rows, q + 2 kv]
+    Activations attention;  // [rows, q]
+    Activations latents;    // of latent attention (latent_heads.h), as the next two
+    Activations queries;
+    Activations key_values;
     Activations ffn;            // [rows, 2 ffn] or [rows, ffn], in the memory of qkv and attention
     Activations router;         // [rows, experts]: logits
     Activations shared;         // [rows, hidden]: what the shared expert gives
@@ -81,6 +85,7 @@ class Transformer : public Model {
 
   const ModelConfig config_;
   const CpuDecoderWeights weights_;
+  const std::vector<HeadPart> head_parts_;
   const kernels::KvFormat kv_format_;
   const std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<kernels::KernelProfile> profile_;  // null: kernels are not measured

@@ -191,8 +191,9 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
   const Linear& linear = model_.weights_.layers[layer].linear(role);
   switch (role) {
     case LinearRole::kQkv:
-      return RunLinear(linear, *input_, buffers_.qkv);
+      return RunLinear(linear, *input_, config_.latent ? buffers_.latents : buffers_.qkv);
     case LinearRole::kOut:
+      if (config_.latent) RememberValuesAlone();
       return RunLinear(linear, buffers_.attention, buffers_.output);
     case LinearRole::kGateUp:
       return RunLinear(linear, *input_, buffers_.ffn);
@@ -208,7 +209,11 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
       return RunExperts(layer, role, *input_, choices_.rows.data(), buffers_.expert_ffn);
     case LinearRole::kExpertDown:
       return RunExperts(layer, role, buffers_.expert_ffn, nullptr, buffers_.expert_output);
+    case LinearRole::kQueryUp:
+    case LinearRole::kKeyValueUp:
+      break;  // run by MakeHeads
   }
+  MLC_CHECK(false) << static_cast<int>(role);
 }
 
 void Transformer::Ops::ActivateRows(const Activations& x, int64_t ffn, int64_t num_rows) {
@@ -257,7 +262,7 @@ void Transformer::Ops::Head() {
 // ---- Attention ----
 
 void Transformer::Ops::AddHeadNorms(size_t layer, RowSteps* steps) const {
-  if (config_.qk_norm == QkNorm::kNone) return;
+  if (config_.qk_norm == QkNorm::kNone || config_.latent) return;
   const auto& w = model_.weights_.layers[layer];
   float* q = buffers_.qkv.data;
   steps->Add(HeadNorm(w.norm(NormRole::kQ).weight, q, config_.num_heads));
@@ -283,6 +288,7 @@ void Transformer::Ops::RotateAndWriteKv(size_t layer) {
   const Activations& qkv = buffers_.qkv;
   float* k = qkv.data + config_.q_size();
   RowSteps steps;
+  if (config_.latent) MakeHeads(layer, &steps);
   const bool rope_first = config_.arch->rope_before_qk_norm;
   if (!rope_first) AddHeadNorms(layer, &steps);
   AddRope(layer, &steps);

@@ -2,9 +2,9 @@
 //
 // Row-wise operations in front of a linear are only remembered; the linear's threads run them on
 // the rows they are about to read, while these are in their caches. Implemented in
-// transformer_forward.cc (a layer), transformer_experts.cc (its experts), transformer_states.cc
-// (hidden states) and transformer_draft.cc (the entry of a draft head). Lives as long as the
-// forward.
+// transformer_forward.cc (a layer), transformer_experts.cc (its experts), transformer_latent.cc
+// (latent attention), transformer_states.cc (hidden states) and transformer_draft.cc (the entry of
+// a draft head). Lives as long as the forward.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ class RowSteps {
   std::span<const kernels::RowStep> span() const { return {steps_.data(), size_}; }
 
  private:
-  std::array<kernels::RowStep, 5> steps_;
+  std::array<kernels::RowStep, kMaxHeadParts + 3> steps_;
   size_t size_ = 0;
 };
 
@@ -83,6 +83,12 @@ class Transformer::Ops {
   kernels::NormalizeArgs Norm(const Activations& x, const NormWeights<const float*>& norm,
                               const Activations& y) const;
   kernels::NormalizeArgs HeadNorm(const float* weight, float* x, int64_t heads) const;
+  // Of latent attention: the latents' norms and products run, and the steps put q, k and v
+  // together.
+  void MakeHeads(size_t layer, RowSteps* steps);
+  kernels::NormalizeArgs LatentNorm(size_t layer, NormRole role, int64_t column, int64_t dim) const;
+  // Attention's output keeps the values of the heads, one behind the other.
+  void RememberValuesAlone();
   void AddHeadNorms(size_t layer, RowSteps* steps) const;
   void AddRope(size_t layer, RowSteps* steps) const;
   // Shows the observer, if there is one, what a linear is about to read.

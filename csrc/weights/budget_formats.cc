@@ -9,7 +9,8 @@
 namespace mlc_native {
 namespace {
 
-constexpr LinearRole kOfAttention[] = {LinearRole::kOut, LinearRole::kQkv};
+constexpr LinearRole kOfAttention[] = {LinearRole::kOut, LinearRole::kQkv, LinearRole::kQueryUp,
+                                       LinearRole::kKeyValueUp};
 constexpr LinearRole kOfFeedForward[] = {LinearRole::kSharedDown, LinearRole::kDown,
                                          LinearRole::kSharedGateUp, LinearRole::kGateUp};
 

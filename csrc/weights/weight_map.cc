@@ -33,6 +33,14 @@ int64_t RowsOf(const ModelConfig& config, Rows rows) {
       return config.experts->shared_ffn_size;
     case Rows::kSharedGateUp:
       return 2 * config.experts->shared_ffn_size;
+    case Rows::kQueryLatent:
+      return config.query_latent_size();
+    case Rows::kKeyValueLatent:
+      return config.latent->kv_rank + config.latent->rope_dim;
+    case Rows::kQueryUp:
+      return config.query_up_size();
+    case Rows::kKeyValueUp:
+      return config.key_value_up_size();
   }
   return 0;
 }

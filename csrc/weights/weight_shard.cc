@@ -29,6 +29,7 @@ bool HasDenseLayers(const ModelConfig& config) {
 
 // Whether the sizes can be divided. Several devices may have the same KV head.
 bool Divides(const ModelConfig& config, int64_t size) {
+  if (config.latent) return false;
   const auto is_even = [&](int64_t ffn) { return ffn % (size * kVector) == 0; };
   if (config.num_heads % size != 0) return false;
   if (config.num_kv_heads % size != 0 && size % config.num_kv_heads != 0) return false;
@@ -131,6 +132,8 @@ class Cutter {
     const LinearRole role = linear.key.role;
     switch (role) {
       case LinearRole::kRouter:
+      case LinearRole::kQueryUp:  // Divides refuses latent attention
+      case LinearRole::kKeyValueUp:
         return;
       case LinearRole::kQkv: {
         const int64_t size = whole_.head_dim;

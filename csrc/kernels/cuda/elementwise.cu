@@ -64,6 +64,28 @@ __global__ void MoveRowsKernel(const __grid_constant__ MoveRowsArgs args) {
 }
 
 template <typename T>
+__global__ void MoveHeadsKernel(const __grid_constant__ MoveHeadsArgs args) {
+  WaitForPrevious();
+  int64_t of_head = 0;  // vectors
+  for (int p = 0; p < args.num_parts; ++p) of_head += args.parts[p].n / kVector;
+  const int64_t i = GlobalThread();
+  if (i >= args.m * args.heads * of_head) return;
+  const int64_t row = i / (args.heads * of_head);
+  const int64_t head = i / of_head % args.heads;
+  int64_t column = i % of_head * kVector;  // of this head's parts, one behind the other
+  int p = 0;
+  for (; column >= args.parts[p].n; ++p) column -= args.parts[p].n;
+  const HeadPart& part = args.parts[p];
+  float x[kVector] = {};
+  if (part.from != nullptr) {
+    LoadFloats(
+        static_cast<const T*>(part.from) + row * part.ld_from + head * part.from_step + column, x);
+  }
+  StoreFloats(static_cast<T*>(args.to) + row * args.ld_to + part.to + head * args.to_step + column,
+              x);
+}
+
+template <typename T>
 __global__ void AddPartsKernel(const __grid_constant__ AddPartsArgs args) {
   WaitForPrevious();
   const int64_t at = GlobalThread() * kVector;
@@ -193,6 +215,23 @@ void MoveRows(const MoveRowsArgs& args, Stream stream) {
   WithActivationType(args.from_dtype, [&](auto tag) {
     using From = typename decltype(tag)::Type;
     Launch(MoveRowsKernel<From, float>, shape, stream, args);
+  });
+}
+
+void MoveHeads(const MoveHeadsArgs& args, Stream stream) {
+  int64_t of_head = 0;
+  for (int p = 0; p < args.num_parts; ++p) {
+    const HeadPart& part = args.parts[p];
+    MLC_CHECK(part.n > 0 && (part.n | part.to | part.ld_from | part.from_step) % kVector == 0)
+        << part.n << ' ' << part.to << ' ' << part.ld_from << ' ' << part.from_step;
+    of_head += part.n / kVector;
+  }
+  MLC_CHECK(of_head > 0 && (args.ld_to | args.to_step) % kVector == 0)
+      << args.ld_to << ' ' << args.to_step;
+  if (args.m == 0) return;
+  WithActivationType(args.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    Launch(MoveHeadsKernel<T>, OneThreadEach(args.m * args.heads * of_head), stream, args);
   });
 }
 

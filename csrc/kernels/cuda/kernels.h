@@ -70,6 +70,27 @@ struct MoveRowsArgs {
 };
 void MoveRows(const MoveRowsArgs& args, Stream stream);
 
+// For each head h of m rows and each part: to[row, part.to + h * to_step + i] = part.from[row, h *
+// part.from_step + i] for i < part.n; 0 without `from`.
+struct HeadPart {
+  const void* from = nullptr;
+  int64_t ld_from = 0;  // multiples of 8, as all of these
+  int64_t from_step = 0;
+  int64_t to = 0;
+  int64_t n = 0;
+};
+struct MoveHeadsArgs {
+  DType dtype = DType::kBFloat16;
+  void* to = nullptr;  // overlaps no part
+  int64_t ld_to = 0;
+  int64_t to_step = 0;
+  int64_t m = 0;
+  int64_t heads = 0;
+  int num_parts = 0;
+  HeadPart parts[7];
+};
+void MoveHeads(const MoveHeadsArgs& args, Stream stream);
+
 // sum[i] = the sum of `num_parts` parts, added in their order in float32. Part p begins at
 // parts + p * stride, but part `own` is in `sum`.
 struct AddPartsArgs {

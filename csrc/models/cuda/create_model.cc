@@ -73,6 +73,14 @@ void CheckSizes(const ModelConfig& config) {
   CheckSize("hidden_size", config.hidden_size, kVector, kernels::cuda::kMaxNormDim);
   CheckSize("intermediate_size", config.ffn_size, kVector, kAnySize);
   CheckSize("head_dim", config.head_dim, kVector, kernels::cuda::kMaxHeadDim);
+  if (config.latent) {
+    const LatentConfig& latent = *config.latent;
+    CheckSize("q_lora_rank", latent.q_rank, kVector, kernels::cuda::kMaxNormDim);
+    CheckSize("kv_lora_rank", latent.kv_rank, kVector, kernels::cuda::kMaxNormDim);
+    CheckSize("qk_nope_head_dim", latent.plain_dim, kVector, kernels::cuda::kMaxHeadDim);
+    CheckSize("qk_rope_head_dim", latent.rope_dim, kVector, kernels::cuda::kMaxHeadDim);
+    CheckSize("v_head_dim", latent.value_dim, kVector, kernels::cuda::kMaxHeadDim);
+  }
   if (config.experts) {
     const ExpertRule& rule = config.arch->experts;
     CheckSize(std::string(rule.ffn_size).c_str(), config.experts->ffn_size, kVector, kAnySize);

@@ -86,6 +86,11 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   buffers.output = config.parallel_blocks ? rows(config.hidden_size) : buffers.hidden;
   buffers.qkv = rows(config.qkv_size());
   buffers.attention = rows(config.q_size());
+  if (config.latent) {
+    buffers.latents = rows(config.latent_size());
+    buffers.queries = rows(config.latent->q_rank > 0 ? config.query_up_size() : 0);
+    buffers.key_values = rows(config.key_value_up_size());
+  }
   const bool is_dense = !std::ranges::all_of(config.layers, &LayerConfig::has_experts);
   const int64_t shared_ffn = config.experts ? config.experts->shared_ffn_size : 0;
   buffers.ffn = rows(
@@ -159,6 +164,7 @@ CudaDecoder::CudaDecoder(const ModelConfig& config, CudaDecoderWeights weights,
       windows_(Windows(config_)),
       max_splits_(MaxSplitsAtOnce(config_, limits_)),
       prefetch_(weights_, PrefetchWindow()),
+      head_parts_(HeadPartsOf(config_)),
       many_rows_(std::move(many_rows)),
       stream_(stream),
       peer_(peer),

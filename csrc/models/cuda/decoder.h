@@ -19,6 +19,7 @@
 #include "models/cuda/cuda_weights.h"
 #include "models/cuda/peers.h"
 #include "models/cuda/weight_prefetch.h"
+#include "models/latent_heads.h"
 
 namespace mlc_native {
 
@@ -105,6 +106,9 @@ class CudaDecoder {
                       // layer read the same input
     void* qkv;        // [rows, q + 2 kv]
     void* attention;  // [rows, q]
+    void* latents;    // of latent attention (latent_heads.h), as the next two
+    void* queries;
+    void* key_values;
     void* ffn;        // [rows, 2 ffn] or [rows, ffn], of the shared expert likewise
     void* activated;  // [rows, ffn]
     float* router;    // [rows, router's rows]; what follows is of the experts, by place
@@ -157,6 +161,7 @@ class CudaDecoder {
   const std::vector<int64_t> windows_;
   const int64_t max_splits_;
   const WeightPrefetch prefetch_;
+  const std::vector<HeadPart> head_parts_;
   const ManyRows many_rows_;
   const kernels::cuda::Stream stream_;
   const Peer peer_;

@@ -28,6 +28,7 @@ void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
   const auto& w = weights_.layers[layer];
   const bool own_weights = config_.qk_norm == QkNorm::kPerHeadOwnWeight;
   const bool per_head = config_.qk_norm == QkNorm::kPerHead || own_weights;
+  if (config_.latent) MakeHeads(layer);
   if (config_.qk_norm == QkNorm::kWholeProjection) NormalizeWholeProjections(layer);
   const int rope = config_.layers[layer].rope;
   const bool has_rope = rope != LayerConfig::kNoRope;

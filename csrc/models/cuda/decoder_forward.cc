@@ -134,7 +134,7 @@ void CudaDecoder::Ops::AddAndNormalize(const Norm& post_norm, const Norm& pre_no
 bool CudaDecoder::Ops::HasNormsInProducts() const {
   if (num_rows_ > 1 || config_.hidden_size > kNormInProduct || weights_.dtype == DType::kFloat32 ||
       config_.arch->norm_kind != NormKind::kRms || config_.parallel_blocks || config_.experts ||
-      config_.attends_to_joined() || decoder_.peer_) {
+      config_.latent || config_.attends_to_joined() || decoder_.peer_) {
     return false;
   }
   const CudaMatrix& first = weights_.layers.front().linear(LinearRole::kQkv).matrix;
@@ -162,11 +162,13 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
   const Linear& linear = weights_.layers[layer].linear(role);
   switch (role) {
     case LinearRole::kQkv:
-      return LaunchLinear(config_.attends_to_joined()
-                              ? ProductArgs(layer, role, buffers_.joined, buffers_.qkv)
-                              : ProductOfInput(layer, role, buffers_.qkv));
+      return LaunchLinear(
+          config_.attends_to_joined()
+              ? ProductArgs(layer, role, buffers_.joined, buffers_.qkv)
+              : ProductOfInput(layer, role, config_.latent ? buffers_.latents : buffers_.qkv));
     case LinearRole::kOut:
-      return Defer(ProductArgs(layer, role, attention_, buffers_.output));
+      return Defer(
+          ProductArgs(layer, role, config_.latent ? ValuesAlone() : attention_, buffers_.output));
     case LinearRole::kGateUp:
       return Defer(ProductOfInput(layer, role, buffers_.ffn));
     case LinearRole::kDown:
@@ -185,7 +187,11 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
       return GroupedGemv(
           ExpertArgs(layer, role, buffers_.expert_activated, nullptr, buffers_.expert_output),
           stream_);
+    case LinearRole::kQueryUp:
+    case LinearRole::kKeyValueUp:
+      break;  // launched by MakeHeads
   }
+  MLC_CHECK(false) << static_cast<int>(role);
 }
 
 void CudaDecoder::Ops::Activate(size_t layer) {

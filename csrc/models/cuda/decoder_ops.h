@@ -110,6 +110,11 @@ class CudaDecoder::Ops {
   kernels::cuda::GroupedGemvArgs ExpertArgs(size_t layer, LinearRole role, const void* x,
                                             const int32_t* rows, void* y) const;
   kernels::cuda::ActivationRule ExpertActivation() const;
+  // Of latent attention: q, k and v from the latents (decoder_latent.cc).
+  void MakeHeads(size_t layer) const;
+  void NormalizeLatent(size_t layer, NormRole role, int64_t column, int64_t dim) const;
+  // Attention's output without what fills up the values.
+  const void* ValuesAlone() const;
   void NormalizeWholeProjections(size_t layer) const;
   void SumSquaresOverPeers() const;
   // Whether the kernel of attention rotates q and k, and writes k and v.

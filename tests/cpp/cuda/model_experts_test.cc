@@ -35,6 +35,24 @@ TEST(CudaModel, MixturesOfExpertsAreTheCpusInFloat32) {
   }
 }
 
+// Values are shorter than queries and keys, longer, and as long.
+TEST(CudaModel, LatentAttentionIsTheCpusInFloat32) {
+  const std::pair<const char*, const char*> models[] = {
+      {"DeepseekV3ForCausalLM",
+       R"("q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+          "v_head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2,
+          "moe_intermediate_size": 16, "first_k_dense_replace": 1)"},
+      {"DeepseekV2ForCausalLM", R"("q_lora_rank": null, "kv_lora_rank": 24, "qk_nope_head_dim": 8,
+          "qk_rope_head_dim": 8, "v_head_dim": 24, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16)"},
+      {"Glm4MoeLiteForCausalLM", R"("q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
+          "qk_rope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16)"}};
+  for (const auto& [architecture, fields] : models) {
+    TinyModel tiny(architecture, fields);
+    const std::vector<float> want = SomeSteps(*tiny.OnCpu());
+    EXPECT_LT(Difference(SomeSteps(*tiny.OnDevice()), want), 1e-4) << architecture;
+  }
+}
+
 // Every row has all experts, of which rounding could otherwise choose others.
 TEST(CudaModel, ExpertsOfSixteenAndFewerBitsAreNearFloat32) {
   TinyModel tiny("GptOssForCausalLM", R"("head_dim": 16, "num_local_experts": 3,
@@ -64,6 +82,9 @@ TEST(CudaModel, SizesOfExpertsAreRefusedByTheNamesOfTheFamily) {
   EXPECT_EQ(refused("Qwen2MoeForCausalLM", R"("num_experts": 2, "num_experts_per_tok": 1,
                 "moe_intermediate_size": 16, "shared_expert_intermediate_size": 12)"),
             "shared_expert_intermediate_size");
+  EXPECT_EQ(refused("DeepseekV3ForCausalLM",
+                    R"("kv_lora_rank": 20, "n_routed_experts": 8, "n_group": 1, "topk_group": 1)"),
+            "kv_lora_rank");
 }
 
 }  // namespace

@@ -149,6 +149,7 @@ TEST(ShardOf, OtherNumbersAreRefusedWithThoseThatAreAllowed) {
               HasSubstr("must be 1, 3 or 6 for 6 query heads, 3 KV heads"));
   EXPECT_THAT(error("LlamaForCausalLM", R"("intermediate_size": 40)", 2),
               HasSubstr("must be 1 for"));
+  EXPECT_THAT(error("DeepseekV3ForCausalLM", "", 2), HasSubstr("must be 1 for"));
 }
 
 // ---- Plans ----

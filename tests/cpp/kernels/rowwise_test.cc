@@ -129,6 +129,54 @@ TEST_P(RowwiseTest, Adds) {
   for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(got[i], before[i] + x[i]) << i;
 }
 
+// Heads move apart, to other places, all from one, to zeros, and together in place.
+TEST_P(RowwiseTest, MovesHeads) {
+  const int64_t m = 5, heads = 3, from_step = 7, to_step = 9, n = 4;
+  const Floats x = Random(m * heads * from_step);
+  const auto run = [&](const MoveHeadsArgs& args) {
+    Poisoned view(m, heads * to_step, 2);
+    view.Fill(Floats(static_cast<size_t>(m * heads * to_step), 7.0f));
+    MoveHeadsArgs to = args;
+    to.to = view.data.data() + 5;
+    to.ld_to = view.ld;
+    to.to_step = to_step;
+    to.m = m;
+    to.heads = heads;
+    to.n = n;
+    MoveHeads(Threads(2), to);
+    view.ExpectPaddingUntouched();
+    return view.Dense();
+  };
+  const Floats apart =
+      run({.from = x.data() + 2, .ld_from = heads * from_step, .from_step = from_step});
+  const Floats all_from_one = run({.from = x.data(), .ld_from = heads * from_step});
+  const Floats zeros = run({});
+  Floats in_place = x;
+  MoveHeads(Threads(2), {.from = in_place.data(),
+                         .ld_from = heads * from_step,
+                         .from_step = from_step,
+                         .to = in_place.data(),
+                         .ld_to = heads * from_step,
+                         .to_step = n,
+                         .m = m,
+                         .heads = heads,
+                         .n = n});
+  for (int64_t row = 0; row < m; ++row) {
+    const float* from = &x[row * heads * from_step];
+    for (int64_t i = 0; i < heads * to_step; ++i) {
+      const int64_t head = i / to_step, at = i % to_step - 5;
+      const int64_t place = row * heads * to_step + i;
+      const bool is_moved = at >= 0 && at < n;
+      ASSERT_EQ(apart[place], is_moved ? from[head * from_step + 2 + at] : 7.0f) << place;
+      ASSERT_EQ(all_from_one[place], is_moved ? from[at] : 7.0f) << place;
+      ASSERT_EQ(zeros[place], is_moved ? 0.0f : 7.0f) << place;
+    }
+    for (int64_t i = 0; i < heads * n; ++i) {
+      ASSERT_EQ(in_place[row * heads * from_step + i], from[i / n * from_step + i % n]) << i;
+    }
+  }
+}
+
 TEST_P(RowwiseTest, NormalizeInPlace) {
   const Floats x = Random(3 * 50), weight = Random(50);
   Floats y(x.size()), in_place = x;

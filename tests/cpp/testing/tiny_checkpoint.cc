@@ -53,13 +53,16 @@ std::string TinyConfig(const std::string& architecture, const std::string& given
   const ArchSpec* const arch = FindArchitecture(architecture);
   if (arch != nullptr) {
     if (arch->ffn_size_field != "intermediate_size") add(arch->ffn_size_field, "48");
+    const ExpertRule& experts = arch->experts;
+    if (!experts.num_experts.empty() && experts.absent.num_chosen == 0) add(experts.num_chosen, "2");
     for (const Requirement& each : arch->requirements) {
       add(each.field, '"' + std::string(each.values.front()) + '"');
     }
   }
+  add("num_key_value_heads", arch != nullptr && arch->latent.exists ? "4" : "2");
   return R"({"architectures": [")" + architecture + R"("], "vocab_size": 50, "hidden_size": 32,
     "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 256)" +
+    "max_position_embeddings": 256)" +
          (fields.empty() ? "" : ", " + fields) + "}";
 }
 

@@ -51,6 +51,36 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
         },
     ),
     "cohere-biases": ("tiny-cohere", {"use_qk_norm": False, "attention_bias": True}),
+    "deepseek_v3-direct-queries": (
+        "tiny-deepseek_v3",
+        {
+            "q_lora_rank": None,
+            "attention_bias": False,
+            "rope_parameters": None,
+            "first_k_dense_replace": 0,
+        },
+    ),
+    "deepseek_v2-yarn": (
+        "tiny-deepseek_v2",
+        {
+            "q_lora_rank": 24,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "routed_scaling_factor": 2.5,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 1e4,
+                "factor": 40.0,
+                "mscale": 0.707,
+                "mscale_all_dim": 0.707,
+                "original_max_position_embeddings": 64,
+            },
+        },
+    ),
+    "glm4_moe_lite-dense-layers": (
+        "tiny-glm4_moe_lite",
+        {"mlp_layer_types": ["sparse", "dense", "sparse"], "v_head_dim": 24},
+    ),
     "falcon3": ("tiny-llama", {"head_dim": 32, "rope_parameters": None, "rope_theta": 1000042}),
 }
 

@@ -474,6 +474,25 @@ def test_wrong_config_field(llama: Path, fields: dict[str, Any], message: str) -
         ("tiny-gemma2", {"query_pre_attn_scalar": 0}, '"query_pre_attn_scalar"'),
         ("tiny-mistral", {"sliding_window": 0}, '"sliding_window"'),
         (
+            "tiny-deepseek_v3",
+            {"num_key_value_heads": 2},
+            '"num_key_value_heads" must be "num_attention_heads" = 4',
+        ),
+        ("tiny-deepseek_v3", {"kv_lora_rank": 0}, '"kv_lora_rank"'),
+        ("tiny-deepseek_v3", {"rope_interleave": False}, '"rope_interleave" = false'),
+        ("tiny-deepseek_v2", {"attention_bias": True}, '"attention_bias" is not supported where'),
+        (
+            "tiny-deepseek_v2",
+            {"topk_method": "group_limited_greedy"},
+            "DeepseekV2ForCausalLM then needs a choice of experts by groups",
+        ),
+        (
+            "tiny-glm4_moe_lite",
+            {"mlp_layer_types": ["dense"]},
+            '"mlp_layer_types" has 1 entries, "num_hidden_layers" is 3',
+        ),
+        ("tiny-glm4_moe_lite", {"mlp_layer_types": ["moe"] * 3}, "supported: dense, sparse"),
+        (
             "tiny-phi3",
             {"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0]}},
             '"short_factor" must be a list of 8 numbers',
