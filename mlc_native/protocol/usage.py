@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -38,3 +39,8 @@ class CompletionUsage(BaseModel):
     prompt_tokens_details: PromptTokensDetails = Field(default_factory=PromptTokensDetails)
     completion_tokens_details: CompletionTokensDetails | None = None
     extra: dict[str, Any] | None = None
+
+    @cached_property
+    def of_prompts(self) -> list[CompletionUsage]:
+        """The usage of each prompt if this is the sum of several. No field: not in the JSON."""
+        return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from mlc_native._stream_bridge import CallbackStreamOutput
 from mlc_native.protocol.openai_api_protocol import (
@@ -17,9 +17,10 @@ from mlc_native.serve.streams import AddedText
 Outputs = list[CallbackStreamOutput]
 
 
-def total_usage(usages: Iterable[CompletionUsage]) -> CompletionUsage:
+def total_usage(usages: Sequence[CompletionUsage]) -> CompletionUsage:
     """The sums of the token counts. Times and rates of several requests have no sum."""
     total = CompletionUsage()
+    total.of_prompts.extend(usages)
     cached_tokens = 0
     for usage in usages:
         total.prompt_tokens += usage.prompt_tokens
@@ -78,5 +79,5 @@ class GroupResponder:
         responses = [each.response(batches[id_]) for id_, each in self._responders.items()]
         first = responses[0]
         first.choices = [choice for response in responses for choice in response.choices]
-        first.usage = total_usage(r.usage for r in responses if r.usage is not None)
+        first.usage = total_usage([r.usage for r in responses if r.usage is not None])
         return first

@@ -88,9 +88,13 @@ class RequestMetrics:
         }
 
     def observe(self, fields: dict[str, Any], usage: Any) -> None:
-        """Adds a request that has ended, by its fields and its usage."""
+        """Adds a request that has ended, by its fields and its usage: of several prompts each."""
         if usage is None:
             return
+        for each in usage.of_prompts or [usage]:
+            self._observe(fields, each)
+
+    def _observe(self, fields: dict[str, Any], usage: Any) -> None:
         n = integer(fields, "n") or 1
         self._add("request_prompt_tokens", usage.prompt_tokens)
         self._add("request_generation_tokens", usage.completion_tokens)

@@ -96,6 +96,26 @@ def test_formats(serve: Any) -> None:
     assert "mlc_native_num_steps" in families
 
 
+def test_each_prompt_of_a_list_is_a_request(serve: Any) -> None:
+    server = serve(answer="abc")
+    for stream in (False, True):
+        body = {"prompt": ["x", "xx", 7 * "x"], "n": 2, "max_tokens": 3, "stream": stream}
+        assert server.post(COMPLETIONS, body).status_code == 200
+    assert total(server, "vllm:request_success_total") == 6
+    for name, expected in {
+        "request_prompt_tokens": 2 * (1 + 2 + 7),
+        "request_generation_tokens": 6 * 2 * 3,
+        "request_max_num_generation_tokens": 6 * 3,
+        "request_params_n": 6 * 2,
+        "request_params_max_tokens": 6 * 3,
+        "request_num_preemptions": 0,
+    }.items():
+        assert total(server, f"vllm:{name}_count") == 6, name
+        assert total(server, f"vllm:{name}_sum") == expected, name
+    assert total(server, "vllm:request_prompt_tokens_bucket", le="2.0") == 4
+    assert total(server, "vllm:e2e_request_latency_seconds_count") == 6
+
+
 def test_steps_and_preemptions(serve: Any) -> None:
     # Two sequences have room for one: the later one gives way, and is computed again.
     engine_config = EngineConfig(
