@@ -62,7 +62,7 @@ _COUNTERS = {
     "generation_tokens": "completion_tokens_sum",
     "num_preemptions": "num_preemptions",
     "prefix_cache_queries": "prompt_tokens_sum",
-    "prefix_cache_hits": "prefix_cache_tokens_saved",
+    "prefix_cache_hits": "cached_tokens_sum",
 }
 _DRAFT_COUNTERS = {
     "spec_decode_num_drafts": "num_drafts",

@@ -116,6 +116,16 @@ def test_each_prompt_of_a_list_is_a_request(serve: Any) -> None:
     assert total(server, "vllm:e2e_request_latency_seconds_count") == 6
 
 
+def test_hits_are_some_of_the_queries(serve: Any) -> None:
+    # Two of the eight answers run at a time; the others find the prompt in the cache.
+    server = serve(engine_config=EngineConfig(max_num_sequence=2), answer="abc")
+    body = {"prompt": 64 * "x", "n": 8, "max_tokens": 2}
+    for hits in (0, 63):
+        assert server.post(COMPLETIONS, body).status_code == 200
+        assert total(server, "vllm:prefix_cache_hits_total") == hits
+    assert total(server, "vllm:prefix_cache_queries_total") == 2 * 64
+
+
 def test_steps_and_preemptions(serve: Any) -> None:
     # Two sequences have room for one: the later one gives way, and is computed again.
     engine_config = EngineConfig(
