@@ -118,8 +118,9 @@ class RequestMetrics:
 
     def _add_times(self, extra: dict[str, Any]) -> None:
         try:
-            e2e_s, queue_s = extra["end_to_end_latency_s"], extra["queue_time_s"]
-            ttft_s, per_token_s = extra["ttft_s"], extra["inter_token_latency_s"]
+            e2e_s, per_token_s = extra["end_to_end_latency_s"], extra["inter_token_latency_s"]
+            # 0: it ended in the queue, or before its first token.
+            queue_s, ttft_s = extra["queue_time_s"] or e2e_s, extra["ttft_s"] or e2e_s
         except KeyError:  # the answer to a query of metrics
             return
         self._add("e2e_request_latency_seconds", e2e_s)

@@ -126,6 +126,30 @@ def test_hits_are_some_of_the_queries(serve: Any) -> None:
     assert total(server, "vllm:prefix_cache_queries_total") == 2 * 64
 
 
+def test_times_of_a_request_that_ends_in_the_queue(serve: Any) -> None:
+    engine_config = EngineConfig(max_num_sequence=1)
+    server = serve(engine_config=engine_config, us_per_step=1000, cost="sleep")
+    body = {"messages": USER, "max_tokens": 4000, "ignore_eos": True, "stream": True}
+    with server.client.stream("POST", CHAT, json=body) as response:
+        lines = response.iter_lines()
+        next(lines)
+        late = server.post(CHAT, {"messages": USER, "timeout_s": 0.05})
+        assert late.status_code == 504
+    times = {
+        name: total(server, f"vllm:{name}_seconds_sum")
+        for name in (
+            *("e2e_request_latency", "request_queue_time", "request_inference_time"),
+            *("request_prefill_time", "request_decode_time"),
+        )
+    }
+    assert times["e2e_request_latency"] >= 0.05
+    assert times == {
+        **dict.fromkeys(times, 0),
+        "e2e_request_latency": times["e2e_request_latency"],
+        "request_queue_time": times["e2e_request_latency"],
+    }
+
+
 def test_steps_and_preemptions(serve: Any) -> None:
     # Two sequences have room for one: the later one gives way, and is computed again.
     engine_config = EngineConfig(
