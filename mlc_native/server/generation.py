@@ -96,7 +96,7 @@ class Generation:
         dialect = self._make_dialect(body, model.name, state.config)
         log_request(state.config, request_id_of(scope), model.name, dialect)
         headers = state.ignored_fields.header(dialect.ignored)
-        with state.running.admit():
+        with state.running.admit(model.name):
             answer = self._stream if dialect.is_stream else self._whole
             await until_gone(receive, answer(dialect, model, scope, send, headers))
 

@@ -230,7 +230,7 @@ def _encode(
     for name, engine in snapshots.items():
         collected.add(_with_labels(engine.collect(), {"model_name": name}))
         if state.config.metrics_compat == "vllm":
-            collected.add(_vllm_metrics(name, engine, state.running.num_rejected))
+            collected.add(_vllm_metrics(name, engine, state.running.num_rejected[name]))
             labels = {"model_name": name, "engine": _ENGINE}
             collected.add(_with_labels(state.metrics[name].collect(), labels))
     registry = CollectorRegistry(auto_describe=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,7 +22,7 @@ class Running:
         self._idle = asyncio.Event()
         self._idle.set()
         self.draining = False
-        self.num_rejected = 0  # because of the limit
+        self.num_rejected: Counter[str] = Counter()  # because of the limit, by model
 
     @property
     def count(self) -> int:
@@ -29,12 +30,12 @@ class Running:
         return self._count
 
     @contextmanager
-    def admit(self) -> Iterator[None]:
+    def admit(self, model_name: str) -> Iterator[None]:
         """Counts a request while it runs. Raises HttpError: 503 while draining, 429 when full."""
         if self.draining:
             raise draining_error()
         if self._limit is not None and self._count >= self._limit:
-            self.num_rejected += 1
+            self.num_rejected[model_name] += 1
             raise HttpError(
                 429,
                 f"the server runs {self._count} requests, which is its limit",

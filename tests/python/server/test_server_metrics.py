@@ -222,6 +222,23 @@ def test_models_have_samples_of_their_own(make_engine: Any) -> None:
         server.stop()
 
 
+def test_refused_requests_are_those_of_a_model(make_engine: Any) -> None:
+    engines = {"a": make_engine(us_per_step=1000, cost="sleep"), "b": make_engine(answer="2")}
+    server = LiveServer(engines, ServerConfig(max_concurrent_requests=1))
+    try:
+        body = {"model": "a", "messages": USER, "max_tokens": 4000, "stream": True}
+        with server.client.stream("POST", CHAT, json=body) as response:
+            lines = response.iter_lines()
+            next(lines)
+            for name in ("b", "a", "b"):
+                assert server.post(CHAT, {"model": name, "messages": USER}).status_code == 429
+        for name, count in (("a", 1), ("b", 2)):
+            labels = {"reason": "concurrency", "model_name": name}
+            assert total(server, "vllm:admission_rejections_total", **labels) == count
+    finally:
+        server.stop()
+
+
 def test_refused_requests_are_counted(serve: Any) -> None:
     server = serve(ServerConfig(max_concurrent_requests=1), us_per_step=1000, cost="sleep")
     body = {"messages": USER, "max_tokens": 4000, "stream": True}
