@@ -20,6 +20,13 @@ class _Probe:
     def __init__(self, engine: AsyncMLCEngine) -> None:
         self.since = asyncio.get_running_loop().time()
         self.task = asyncio.ensure_future(engine.metrics())
+        self.task.add_done_callback(_see_error)
+
+
+def _see_error(task: asyncio.Task[EngineMetrics]) -> None:
+    """Without this, asyncio logs the error of a probe that nobody waits for any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 class Health:

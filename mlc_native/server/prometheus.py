@@ -7,8 +7,8 @@ each request that this server has answered.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -20,13 +20,15 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-from mlc_native.errors import ModelNotLoaded
+from mlc_native.errors import MLCNativeError, ModelNotLoaded
 from mlc_native.serve.metrics import EngineMetrics
 from mlc_native.server.fields import integer
 
 if TYPE_CHECKING:
+    from mlc_native.serve.async_engine import AsyncMLCEngine
     from mlc_native.server.state import ServerState
 
+WAIT_S = 5.0  # for the metrics of further models once there are those of one
 _LABELS = ("model_name", "engine")
 _ENGINE = "0"
 _LATENCY_BUCKETS = (
@@ -214,13 +216,42 @@ class _Collected:
 
 async def metrics_text(state: ServerState, accept: str) -> tuple[bytes, str]:
     """All metrics and their content type, in the format that a scraper accepts."""
-    snapshots: dict[str, EngineMetrics] = {}
-    for model in state.models.all:
-        if model.engine is None or model.max_model_len is None:
-            continue
-        with suppress(ModelNotLoaded):  # it was unloaded meanwhile
-            snapshots[model.name] = await state.health.metrics(model.engine)
+    snapshots = await _snapshots(state)
     return await state.on_thread(lambda: _encode(state, snapshots, accept))
+
+
+async def _snapshots(state: ServerState) -> dict[str, EngineMetrics]:
+    """The metrics of each model that is loaded, without those whose engine has ended or is in a
+    long step while others answer. Raises MLCNativeError if all engines have ended.
+    """
+    snapshots: dict[str, EngineMetrics] = {}
+    errors: list[MLCNativeError] = []
+
+    async def ask(name: str, engine: AsyncMLCEngine) -> None:
+        try:
+            snapshots[name] = await state.health.metrics(engine)
+        except ModelNotLoaded:  # it was unloaded meanwhile
+            return
+        except MLCNativeError as error:
+            errors.append(error)
+
+    waiting = {
+        asyncio.ensure_future(ask(model.name, model.engine))
+        for model in state.models.all
+        if model.engine is not None and model.max_model_len is not None
+    }
+    try:
+        if waiting:
+            _, waiting = await asyncio.wait(waiting, timeout=WAIT_S)
+        while waiting and not snapshots:
+            _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
+    if errors and not snapshots:
+        raise errors[0]
+    names = [model.name for model in state.models.all]
+    return {name: snapshots[name] for name in names if name in snapshots}
 
 
 def _encode(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
-from live_server import CHAT, COMPLETIONS, USER, LiveServer
+import pytest
+from live_server import CHAT, COMPLETIONS, USER, LiveServer, error_of
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
 from prometheus_client.parser import text_string_to_metric_families
 
 from mlc_native import EngineConfig
-from mlc_native.server import ServerConfig
+from mlc_native.server import ServerConfig, prometheus
 
 # What vLLM's Grafana dashboard draws.
 DASHBOARD = {
@@ -237,6 +239,38 @@ def test_refused_requests_are_those_of_a_model(make_engine: Any) -> None:
             assert total(server, "vllm:admission_rejections_total", **labels) == count
     finally:
         server.stop()
+
+
+def test_a_model_that_says_nothing_hides_no_other(
+    make_engine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(prometheus, "WAIT_S", 0.01)
+    engines = {"a": make_engine(us_per_step=2_000_000, cost="sleep"), "b": make_engine(answer="2")}
+    server = LiveServer(engines)
+    try:
+        server.chat(model="b")
+        body = {"model": "a", "messages": USER, "stream": True}
+        with server.client.stream("POST", CHAT, json=body) as response:
+            lines = response.iter_lines()
+            next(lines)  # the first step takes 2 s from here
+            names = {labels["model_name"] for labels, _ in num_steps(server)}
+            assert names == {"b"}
+        server.engines[0].terminate()
+        assert [labels["model_name"] for labels, _ in num_steps(server)] == ["b"]
+        server.engines[1].terminate()
+        response = server.client.get("/metrics")
+        assert response.status_code == 503
+        assert error_of(response)["code"] == "engine_not_running"
+        gc.collect()
+        assert not [r for r in caplog.records if r.name == "asyncio"]  # the probe of the long step
+    finally:
+        server.stop()
+
+
+def num_steps(server: LiveServer) -> list[tuple[dict[str, str], float]]:
+    response = server.client.get("/metrics")
+    assert response.status_code == 200
+    return samples_of(response.text)["mlc_native_num_steps_total"]
 
 
 def test_refused_requests_are_counted(serve: Any) -> None:
