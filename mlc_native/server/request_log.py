@@ -1,6 +1,7 @@
 """The log of requests: what each one asks for, as a line of JSON. Off by default.
 
-The texts of a request are only logged as far as ``max_log_len`` allows, which is 0 by default.
+The texts of a request are only logged as far as ``max_log_len`` allows, which is 0 by default. Of a
+setting that is long, or that is wrong and therefore long, its length is logged.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ request_logger = logging.getLogger("mlc_native.requests")
 # Fields that hold texts of a conversation, or what was made of one.
 _TEXTS = (
     *("messages", "prompt", "tools", "documents", "response_format", "stop", "bad_words"),
-    "prediction",
+    *("prediction", "chat_template", "chat_template_kwargs"),
 )
+_MAX_SETTING_LEN = 200  # characters of its JSON
 
 
 def log_request(config: ServerConfig, request_id: str, model_name: str, dialect: Dialect) -> None:
@@ -26,7 +28,7 @@ def log_request(config: ServerConfig, request_id: str, model_name: str, dialect:
     if not config.request_log:
         return
     hidden = {*_TEXTS, "cache_salt"}
-    settings = {name: value for name, value in dialect.fields.items() if name not in hidden}
+    settings = {n: _shortened(value) for n, value in dialect.fields.items() if n not in hidden}
     entry: dict[str, Any] = {
         "request_id": request_id,
         "answer_id": dialect.request_id,
@@ -37,3 +39,8 @@ def log_request(config: ServerConfig, request_id: str, model_name: str, dialect:
         texts = {name: dialect.fields[name] for name in _TEXTS if name in dialect.fields}
         entry["texts"] = json.dumps(texts, ensure_ascii=False)[: config.max_log_len]
     request_logger.info(json.dumps(entry, default=str))
+
+
+def _shortened(value: Any) -> Any:
+    length = len(json.dumps(value, default=str))
+    return value if length <= _MAX_SETTING_LEN else f"({length} characters)"

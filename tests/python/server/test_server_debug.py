@@ -128,6 +128,29 @@ def test_the_log_of_requests(
     assert "key" not in line
 
 
+def test_the_log_of_requests_is_short_and_without_texts(
+    serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = serve(ServerConfig(request_log=True), answer="ok")
+    body = {
+        "messages": USER,
+        "chat_template_kwargs": {"note": "private"},
+        "temperature": 10_000 * "x",  # refused, but not before it is logged
+        "stop_token_ids": list(range(10_000)),
+        "top_p": 0.5,
+        "tool_choice": "none",
+    }
+    with caplog.at_level(logging.INFO, logger="mlc_native.requests"):
+        assert server.post(CHAT, body).status_code == 400
+    (line,) = [r.getMessage() for r in caplog.records if r.name == "mlc_native.requests"]
+    assert json.loads(line)["settings"] == {
+        "temperature": "(10002 characters)",
+        "stop_token_ids": "(58890 characters)",
+        "top_p": 0.5,
+        "tool_choice": "none",
+    }
+
+
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 def test_continuous_usage(serve: Any, path: str) -> None:
     server = serve(answer="abcdef", us_per_step=50_000, cost="sleep")  # else steps share a chunk
