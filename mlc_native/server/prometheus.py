@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -267,4 +268,7 @@ def _encode(
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collected)
     encode, content_type = choose_encoder(accept)
+    if isinstance(encode, partial) and encode.keywords.get("escaping") == "underscores":
+        # No name needs it, but prometheus-client 0.26 takes the colon out of names of samples.
+        encode = partial(encode, escaping="allow-utf-8")
     return encode(registry), content_type

@@ -98,6 +98,34 @@ def test_formats(serve: Any) -> None:
     assert "mlc_native_num_steps" in families
 
 
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "application/openmetrics-text",
+        "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4",
+        "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6",
+        "text/plain;version=1.0.0;escaping=underscores",
+    ],
+)
+def test_names_are_the_same_in_every_format(make_engine: Any, accept: str) -> None:
+    engines = {name: make_engine(answer="abc") for name in ("a", '"\\\n{}')}
+    server = LiveServer(engines)
+    try:
+        for name in engines:
+            server.chat(model=name)
+        plain = samples_of(server.client.get("/metrics").text)
+        response = server.client.get("/metrics", headers={"accept": accept})
+        is_open = response.headers["content-type"].startswith("application/openmetrics-text")
+        assert is_open == accept.startswith("application/openmetrics-text")
+        parse = parse_openmetrics if is_open else text_string_to_metric_families
+        samples = [sample for family in parse(response.text) for sample in family.samples]
+        assert {sample.name for sample in samples} == plain.keys()
+        assert {sample.labels["model_name"] for sample in samples} == engines.keys()
+        assert len(samples) == sum(map(len, plain.values()))
+    finally:
+        server.stop()
+
+
 def test_each_prompt_of_a_list_is_a_request(serve: Any) -> None:
     server = serve(answer="abc")
     for stream in (False, True):
