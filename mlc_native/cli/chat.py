@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from mlc_native.cli.commands import Chat, Leave, run_command
+from mlc_native.cli.commands import NO_USAGE, Chat, Leave, run_command
 from mlc_native.cli.display import Display, PipeDisplay, showing
 from mlc_native.cli.failure import error_text, exit_status
 from mlc_native.cli.overrides import add_engine_arguments, load_engine
@@ -239,6 +239,8 @@ class ChatLoop:
 
     def _speed(self) -> str:
         usage = self._session.last_usage
+        if usage is None:
+            return NO_USAGE
         extra = usage.extra or {}
         guesses = ""
         if "draft_tokens" in extra:

@@ -13,6 +13,7 @@ from mlc_native.cli.settings import SETTINGS, choices
 from mlc_native.errors import invalid_config
 
 QUOTES = '"""'
+NO_USAGE = "[no token counts of the last answer]"
 
 
 class Leave(Exception):
@@ -65,7 +66,7 @@ def _exit(_chat: Chat, _: str) -> None:
 def _stats(chat: Chat, _: str) -> None:
     usage = chat.session.last_usage
     if usage is None:
-        chat.display.notice("no answer yet")
+        chat.display.notice(NO_USAGE if chat.session.messages else "no answer yet")
         return
     lines = [f"prompt {usage.prompt_tokens} tokens, answer {usage.completion_tokens} tokens"]
     lines += [f"{name}: {_figure(value)}" for name, value in (usage.extra or {}).items()]

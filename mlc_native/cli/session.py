@@ -52,7 +52,7 @@ class ChatSession:
         self.settings = ChatSettings(self._check)
         self.messages: list[Message] = []  # without the system prompt
         self.system: str | None = None
-        self.last_usage: Any = None
+        self.last_usage: Any = None  # of the last answer; None if it was cut, or has none
         self.finish_reason: str | None = None  # of the last answer
 
     @property
@@ -95,7 +95,7 @@ class ChatSession:
             yield "notice", "the oldest exchange was forgotten: the conversation is too long"
 
     def _stream(self) -> Iterator[tuple[str, str]]:
-        self.finish_reason = None
+        self.finish_reason = self.last_usage = None
         with self._open(self.messages, self.settings.arguments()) as stream:
             for chunk in stream:
                 if chunk.usage is not None:

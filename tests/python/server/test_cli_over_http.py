@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,41 @@ def test_errors_of_a_chat(serve: Serve, chat: Callable[..., Any], line: str, mes
     status, out, err = chat(serve(answer=ANSWER).url, f"{line}hi\n")
     assert (status, out) == (1, f"{ANSWER}\n")
     assert message in err
+
+
+class _Bare(BaseHTTPRequestHandler):
+    """A server that says nothing about tokens, whatever it is asked."""
+
+    def log_message(self, *_arguments: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._answer('{"data": [{"id": "bare"}]}')
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        chunk = {"choices": [{"index": 0, "delta": {"content": ANSWER}, "finish_reason": "stop"}]}
+        self._answer(f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n")
+
+    def _answer(self, text: str) -> None:
+        self.send_response(200)
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+
+def test_statistics_of_a_server_that_has_none(chat: Callable[..., Any]) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Bare) as bare:
+        thread = threading.Thread(target=bare.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{bare.server_port}"
+        try:
+            status, out, err = chat(url, "/stats\nhi\n/stats\n", "--stats")
+        finally:
+            bare.shutdown()
+            thread.join()
+    assert (status, out) == (0, f"{ANSWER}\n")
+    assert err == "no answer yet\n" + 2 * "[no token counts of the last answer]\n"
 
 
 def test_chats_that_cannot_begin(
