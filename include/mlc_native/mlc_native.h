@@ -175,8 +175,8 @@ MLCN_API int32_t mlcn_engine_cancel_all(mlcn_engine* engine, mlcn_error** error)
 MLCN_API int32_t mlcn_engine_info(mlcn_engine* engine, char** json, size_t* length,
                                   mlcn_error** error);
 
-/* The metrics of the engine as a JSON object; docs/api.md describes them. Waits for the end of a
- * step. Not in a callback. */
+/* The metrics of the engine as a JSON object; docs/tuning.md describes them. Waits for the end of
+ * a step. Not in a callback. */
 MLCN_API int32_t mlcn_engine_metrics(mlcn_engine* engine, char** json, size_t* length,
                                      mlcn_error** error);
 
