@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "checkpoint/model_defaults.h"
+#include "observe/callback_trace.h"
 #include "support/channel.h"
 #include "support/error.h"
 #include "support/library_thread.h"
@@ -348,7 +349,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
       std::ranges::move((*batches)[i], std::back_inserter(outputs));
     }
     RetireFinished(outputs);
-    const std::vector<std::string> traced = TraceCallbackStart(outputs);
+    const CallbackTrace span(trace_recorder_.get(), "stream callback", outputs);
     try {
       callback_(std::move(outputs));
     } catch (const std::exception& e) {
@@ -356,41 +357,12 @@ class ThreadedEngineImpl final : public ThreadedEngine {
     } catch (...) {
       log->Write({"The request stream callback failed"});
     }
-    TraceCallbackFinish(traced);
   }
 
   void RetireFinished(const std::vector<RequestStreamOutput>& outputs) {
     const MutexLock lock(mutex_);
     for (const RequestStreamOutput& output : outputs) {
       if (output.is_final()) live_ids_.erase(output.request_id);
-    }
-  }
-
-  // Without memory there is no trace of the callback.
-  std::vector<std::string> TraceCallbackStart(
-      const std::vector<RequestStreamOutput>& outputs) noexcept {
-    std::vector<std::string> ids;
-    if (trace_recorder_ == nullptr) return ids;
-    try {
-      for (const RequestStreamOutput& output : outputs) {
-        if (ids.empty() || ids.back() != output.request_id) ids.push_back(output.request_id);
-      }
-    } catch (const std::bad_alloc&) {
-      ids.clear();
-    }
-    Trace(ids, "start stream callback");
-    return ids;
-  }
-
-  void TraceCallbackFinish(const std::vector<std::string>& ids) noexcept {
-    if (!ids.empty()) Trace(ids, "finish stream callback");
-  }
-
-  void Trace(const std::vector<std::string>& ids, std::string_view event) noexcept {
-    try {
-      trace_recorder_->AddEvent(std::vector<std::string_view>(ids.begin(), ids.end()), event);
-    } catch (const std::bad_alloc&) {
-      return;
     }
   }
 

@@ -175,6 +175,36 @@ TEST(ThreadedEngine, TracesTheCallback) {
   for (const auto& [name, open] : balance) EXPECT_EQ(open, 0) << name;
 }
 
+// Outputs of several steps that reach the callback together are those of one callback.
+TEST(ThreadedEngine, TracesACallbackOncePerRequest) {
+  TestEngineSetup setup;
+  setup.trace = std::make_shared<EventTraceRecorder>();
+  ThreadedHarness h(setup);
+  Gate steps;
+  Gate callbacks;
+  h.on_forward = [&steps](const ForwardBatch&) { steps.Pass(); };
+  h.on_outputs = [&callbacks](const std::vector<RequestStreamOutput>&) { callbacks.Pass(); };
+  h.StartAndLoad();
+  h.Add("a", Prompt(10), Greedy(5));
+  steps.AwaitArrival();
+  h.Add("b", Prompt(10), Greedy(5));
+  steps.Open();
+  const auto num_finished = [&h] {
+    return json::parse(h.engine().JSONMetrics())["finished_requests"].value("length", 0);
+  };
+  while (num_finished() < 2) std::this_thread::yield();
+  callbacks.Open();
+  h.AwaitAll();
+  h.ExitAndJoin();
+  std::map<std::string, int> num_callbacks;  // by request
+  for (const json& event : json::parse(setup.trace->DumpJSON())) {
+    const std::string name = event["name"];
+    if (event["ph"] == "B" && name.starts_with("stream callback")) ++num_callbacks[event["tid"]];
+  }
+  EXPECT_LE(num_callbacks["a"], h.num_callbacks());
+  EXPECT_LE(num_callbacks["b"], h.num_callbacks());
+}
+
 // ---- abort
 
 TEST(ThreadedEngine, AbortWhileDecoding) {
