@@ -20,6 +20,7 @@ answer, and ``to_openai()`` its body. The classes are Python's; the C++ engine r
 
 from __future__ import annotations
 
+import re
 import reprlib
 from typing import Any, ClassVar
 
@@ -45,6 +46,23 @@ __all__ = [
 
 
 MAX_MESSAGE = 4000  # characters; a message may quote what a caller gave
+# Control characters except tab and newline, and the marks that reorder text.
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def show_controls(text: str) -> str:
+    """The text with its control characters made visible: ESC as ``^[``, U+009B as ``<9B>``."""
+    return _HIDDEN.sub(_caret, text)
+
+
+def _caret(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"^{chr(code ^ 0x40)}" if code < 0x80 else f"<{code:02X}>"
+
+
+def one_line(text: str) -> str:
+    """The text as one line for a log or a terminal, to which it says nothing by itself."""
+    return show_controls(" ".join(line.strip() for line in text.splitlines()))
 
 
 class MLCNativeError(Exception):
@@ -60,7 +78,7 @@ class MLCNativeError(Exception):
     _openai_type: ClassVar[str] = "server_error"
 
     def __init__(self, message: str, field: str | None = None, code: str | None = None) -> None:
-        text = " ".join(line.strip() for line in str(message).splitlines())
+        text = one_line(str(message))
         super().__init__(text if len(text) <= MAX_MESSAGE else text[:MAX_MESSAGE] + " ...")
         self.field = field
         self.code = code

@@ -5,24 +5,10 @@ Nothing that a model or a file says reaches a terminal as a control sequence.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol, TextIO
-
-# Control characters except tab and newline, and the marks that reorder text.
-_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-def show_controls(text: str) -> str:
-    """The text with its control characters made visible: ESC as ``^[``, U+009B as ``<9B>``."""
-    return _HIDDEN.sub(_caret, text)
-
-
-def _caret(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return f"^{chr(code ^ 0x40)}" if code < 0x80 else f"<{code:02X}>"
 
 
 class Answer(Protocol):

@@ -13,7 +13,8 @@ from rich.live import Live
 from rich.markdown import Markdown
 from rich.segment import Segment
 
-from mlc_native.cli.display import Answer, show_controls
+from mlc_native.cli.display import Answer
+from mlc_native.errors import show_controls
 
 REFRESH_S = 0.05
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlc_native.errors import one_line
 from mlc_native.support.quantity import quantity
 from mlc_native.support.terminal import stderr_is_terminal
 
@@ -143,7 +144,7 @@ class LoadReport:
     def _warn(self, unused_tensors: tuple[str, ...]) -> None:
         if not unused_tensors:
             return
-        names = ", ".join(name[:200] for name in unused_tensors[:_MAX_NAMES])
+        names = ", ".join(one_line(name[:200]) for name in unused_tensors[:_MAX_NAMES])
         if len(unused_tensors) > _MAX_NAMES:
             names += f" and {len(unused_tensors) - _MAX_NAMES} more"
         logger.warning(

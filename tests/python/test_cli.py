@@ -21,12 +21,12 @@ from rich.console import Console
 import mlc_native
 from mlc_native import MLCEngine
 from mlc_native.cli.commands import completions
-from mlc_native.cli.display import show_controls, showing
+from mlc_native.cli.display import showing
 from mlc_native.cli.main import main
 from mlc_native.cli.overrides import engine_config_from_overrides, parse_assignments
 from mlc_native.cli.session import ChatSession
 from mlc_native.cli.terminal_display import TerminalDisplay
-from mlc_native.errors import InvalidConfig, InvalidRequest
+from mlc_native.errors import InvalidConfig, InvalidRequest, show_controls
 
 MakeModel = Callable[..., str]
 ROOT = Path(__file__).resolve().parents[2]

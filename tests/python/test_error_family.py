@@ -68,6 +68,7 @@ def test_every_class_is_at_the_top_level_and_in_the_table() -> None:
 
 def test_a_message_is_one_line() -> None:
     assert str(invalid_request("x", "a\n  b\r\nc\n")) == "a b c"
+    assert str(load_error("x", "\x1b[2J\x07 a\tb \u202e")) == "^[[2J^G a\tb <202E>"
 
 
 def test_what_cpp_raises_is_complete() -> None:

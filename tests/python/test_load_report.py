@@ -24,6 +24,7 @@ import mlc_native
 from mlc_native import EngineConfig, MLCEngine, SyncMLCEngine
 from mlc_native.errors import LoadError
 from mlc_native.serve.load_report import LoadReport, LoadSummary
+from mlc_native.support.engine_log import write_log
 from mlc_native.support.interrupt import call_interruptibly
 from mlc_native.support.model_source import resolve_model
 from mlc_native.support.quantity import quantity
@@ -224,6 +225,17 @@ def test_unused_tensors_are_a_warning(
     (record,) = [r for r in caplog.records if r.levelno == logging.WARNING]
     assert "does not use: extra.0, extra.1, " in record.getMessage()
     assert record.getMessage().endswith("and 2 more")
+
+
+def test_a_log_has_one_line_per_message(caplog: pytest.LogCaptureFixture) -> None:
+    names = ["a\nERROR mlc_native: nothing is lost", "\x1b[31mred"]
+    LoadReport("model", False).finish(summary_json(unused_tensors=names), "cpu")
+    write_log(2, "the file a\r\nb")
+    assert [record.getMessage() for record in caplog.records] == [
+        "the checkpoint of model has tensors that the model does not use: "
+        "a ERROR mlc_native: nothing is lost, ^[[31mred",
+        "the file a b",
+    ]
 
 
 def test_unused_tensors_are_an_error_if_asked_for(folder_with_more: Path) -> None:
