@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from mlc_native.errors import invalid_config
@@ -63,7 +63,7 @@ class ServerConfig:
         access_log: log a line of JSON for each request, to the logger ``mlc_native.access``.
     """
 
-    api_keys: Sequence[str] = ()
+    api_keys: Sequence[str] = field(default=(), repr=False)
     metrics_key: Literal["same", "none"] = "same"
     allow_origins: Sequence[str] = ()
     allow_methods: Sequence[str] = ("GET", "POST")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from live_server import CHAT, USER, error_of, raw_request
 
-from mlc_native.server import ServerConfig
+from mlc_native.server import ServerConfig, create_app
 from mlc_native.server.http_protocol import HttpLimits
 
 ANSWER = "an answer"
@@ -205,6 +205,16 @@ def test_errors_of_anthropics_paths(serve: Any, path: str) -> None:
     ):
         body = response.json()
         assert (body["type"], body["error"]["type"]) == ("error", kind)
+
+
+def test_no_text_of_the_settings_has_the_keys(make_engine: Any) -> None:
+    config = ServerConfig(api_keys=["secret"])
+    engine = make_engine(answer="x")
+    try:
+        app = create_app(engine, config)
+        assert "secret" not in f"{config!r} {app.user_middleware!r}"
+    finally:
+        engine.terminate()
 
 
 def test_the_key_of_the_metrics(serve: Any) -> None:
