@@ -267,8 +267,8 @@ async def _measure(target: Target, fields: Fields) -> Outcome:
 
 def _has_text(choice: Fields) -> bool:
     delta = choice.get("delta") or {}
-    texts = (choice.get("text"), delta.get("content"), delta.get("reasoning_content"))
-    return any(texts) or bool(delta.get("tool_calls"))
+    names = ("content", "reasoning_content", "reasoning", "tool_calls")
+    return bool(choice.get("text")) or any(delta.get(name) for name in names)
 
 
 # -------------------------------------------------------------------------------------- the report

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import random
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from mlc_native.cli.http_response import ResponseParser, ServerUrl, error_of
-from mlc_native.cli.load import Outcome, percentiles, summarize
+from mlc_native.cli.load import Outcome, Schedule, percentiles, run_load, summarize
 from mlc_native.cli.main import main
 from mlc_native.errors import InvalidConfig, InvalidRequest, QueueFull
 from mlc_native.server import ServerConfig
@@ -161,6 +162,21 @@ def test_a_bench_of_an_engine_and_a_data_set(
         out = capsys.readouterr().out
         assert "30 output tokens" in out
         assert "ttft_ms" in out
+
+
+@pytest.mark.parametrize("name", ["content", "reasoning_content", "reasoning"])
+def test_every_kind_of_text_counts(name: str) -> None:
+    class Server:
+        async def stream(self, _fields: Any) -> AsyncIterator[Any]:
+            for text in ("", "a", "b"):
+                yield {"choices": [{"index": 0, "delta": {name: text}}]}
+
+        async def close(self) -> None:
+            pass
+
+    (outcome,), _ = asyncio.run(run_load(Server(), iter([{}]), Schedule(1, None, 1)))
+    assert outcome.ttft_s is not None
+    assert len(outcome.gaps_s) == 1
 
 
 def test_a_bench_counts_what_fails(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
