@@ -98,6 +98,9 @@ class RequestMetrics:
             self._observe(fields, each)
 
     def _observe(self, fields: dict[str, Any], usage: Any) -> None:
+        extra = usage.extra or {}
+        if "finished_requests" in extra:  # the answer to a query of metrics
+            return
         n = integer(fields, "n") or 1
         self._add("request_prompt_tokens", usage.prompt_tokens)
         self._add("request_generation_tokens", usage.completion_tokens)
@@ -106,7 +109,6 @@ class RequestMetrics:
         max_tokens = integer(fields, "max_completion_tokens", "max_tokens")
         if max_tokens is not None:
             self._add("request_params_max_tokens", max_tokens)
-        extra = usage.extra or {}
         if "num_preemptions" in extra:
             self._add("request_num_preemptions", extra["num_preemptions"])
         self._add_times(extra)
@@ -124,7 +126,7 @@ class RequestMetrics:
             e2e_s, per_token_s = extra["end_to_end_latency_s"], extra["inter_token_latency_s"]
             # 0: it ended in the queue, or before its first token.
             queue_s, ttft_s = extra["queue_time_s"] or e2e_s, extra["ttft_s"] or e2e_s
-        except KeyError:  # the answer to a query of metrics
+        except KeyError:  # of an engine that measures nothing
             return
         self._add("e2e_request_latency_seconds", e2e_s)
         self._add("request_queue_time_seconds", queue_s)

@@ -146,6 +146,18 @@ def test_each_prompt_of_a_list_is_a_request(serve: Any) -> None:
     assert total(server, "vllm:e2e_request_latency_seconds_count") == 6
 
 
+def test_a_query_of_metrics_is_no_request(serve: Any) -> None:
+    server = serve(ServerConfig(enable_debug=True), answer="abc")
+    server.chat()
+    query = {"debug_config": {"special_request": "query_engine_metrics"}}
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    answer = server.post(CHAT, {"messages": USER, **query, **options})
+    assert "prefix_cache_lookups" in answer.text
+    for name in ("request_prompt_tokens", "request_num_preemptions", "request_params_n"):
+        assert total(server, f"vllm:{name}_count") == 1
+    assert total(server, "vllm:request_success_total") == 1
+
+
 def test_hits_are_some_of_the_queries(serve: Any) -> None:
     # Two of the eight answers run at a time; the others find the prompt in the cache.
     server = serve(engine_config=EngineConfig(max_num_sequence=2), answer="abc")
