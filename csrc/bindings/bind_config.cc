@@ -233,10 +233,10 @@ void BindConfig(nb::module_& m) {
       nb::sig("def describe_engine_fields() -> list[dict[str, typing.Any]]"),
       "{\"name\", \"type\", \"default\", \"choices\", \"doc\"} of each field of an engine config.");
   BindDevices(m);
-  m.def("has_model_file", &HasModelFile, "path"_a,
+  m.def("has_model_file", &HasModelFile, "path"_a, ReleaseGil(),
         "Whether there is such a file, or a text of this path that is made of a GGUF file.");
   m.def(
-      "gguf_text", [](const std::string& path) { return GgufText(path); }, "path"_a,
+      "gguf_text", [](const std::string& path) { return GgufText(path); }, "path"_a, ReleaseGil(),
       "The text of x.gguf/config.json and other names, made of the file's metadata. None for the "
       "path of a file, and for what does not exist. Raises LoadError.");
 }

@@ -186,7 +186,8 @@ void BindTokenizer(nb::module_& m) {
           [](const std::string& path) {
             return std::const_pointer_cast<TokenTable>(TokenTable::FromTokenizerJson(path));
           },
-          "path"_a, "Raises LoadError for a missing, damaged or unsupported tokenizer.json.")
+          "path"_a, ReleaseGil(),
+          "Raises LoadError for a missing, damaged or unsupported tokenizer.json.")
       .def_prop_ro("size", &TokenTable::size)
       .def(
           "bytes",
