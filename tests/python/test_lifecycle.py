@@ -276,6 +276,32 @@ def test_exit_status_of_the_program_is_kept(make_model: MakeModel, fake_lib: str
     run_script(script, make_model(), fake_lib, expect=3)
 
 
+SUBINTERPRETER = """
+try:
+    import _interpreters as interpreters
+    other = interpreters.create("legacy")  # as mod_wsgi makes them; others CPython refuses
+except ImportError:
+    import _xxsubinterpreters as interpreters
+    other = interpreters.create(isolated=False)
+if sys.argv[1] == "after":
+    import mlc_native._core
+interpreters.run_string(other, '''
+try:
+    from mlc_native import MLCEngine
+    MLCEngine("demo").terminate()
+except ImportError as error:
+    print(error, flush=True)
+''')
+"""
+
+
+@pytest.mark.parametrize("when", ["first", "after"])
+def test_a_subinterpreter_is_refused(when: str) -> None:
+    """Its engine would wait for ever, whether or not the main interpreter has one."""
+    said = run_script(SUBINTERPRETER, when)
+    assert said.startswith("mlc_native runs in the main interpreter of a process")
+
+
 # ------------------------------------------------------------------------------------------ fork
 
 
