@@ -25,6 +25,7 @@
 #include "step/token_blocks.h"
 #include "support/check.h"
 #include "support/error.h"
+#include "support/float_environment.h"
 
 namespace mlc_native {
 namespace {
@@ -299,6 +300,7 @@ std::optional<FinishReason> EngineImpl::EmptyAnswer(RequestState& rstate) {
 
 void EngineImpl::Step() {
   if (Empty()) return;
+  const DefaultFloatEnvironment floats;
   const StepProfiler::Scope scope(&profiler_, StepPhase::kStep);
   // Expired requests get their last output before anything is computed: a step may take long.
   if (!estate_->deadlines.empty()) Advance([this] { EndExpired(); });
@@ -437,6 +439,7 @@ EngineGauges EngineImpl::Gauges() const {
 }  // namespace
 
 std::unique_ptr<Engine> Engine::Create(const EngineConfig& config, const EngineOptions& options) {
+  const DefaultFloatEnvironment floats;
   return std::make_unique<EngineImpl>(LoadParts(config, options), options);
 }
 

@@ -15,6 +15,7 @@
 #include "observe/callback_trace.h"
 #include "support/channel.h"
 #include "support/error.h"
+#include "support/float_environment.h"
 #include "support/library_thread.h"
 #include "support/memory_reserve.h"
 #include "support/mutex.h"
@@ -92,6 +93,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   }
 
   void RunBackgroundLoop() override {
+    const DefaultFloatEnvironment floats;
     if (Enter(&engine_loop_)) BackgroundLoop();
   }
 

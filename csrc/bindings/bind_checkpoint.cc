@@ -15,6 +15,7 @@
 #include "models/inspect.h"
 #include "models/loader.h"
 #include "support/error.h"
+#include "support/float_environment.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -47,6 +48,7 @@ PackedFile Pack(const std::string& engine_config_json, nb::object progress, nb::
                      .weight_cache_bytes = config.weight_cache_bytes,
                      .strict_weights = config.strict_weights};
   const ReleasedGil release;
+  const DefaultFloatEnvironment floats;
   return calibration ? PackCalibratedModel(source, *calibration) : PackBuiltinModel(source);
 }
 

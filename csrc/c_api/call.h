@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "mlc_native/mlc_native.h"
+#include "support/float_environment.h"
 
 namespace mlc_native::c_api {
 
@@ -72,6 +73,7 @@ int32_t ReportCurrentException(mlcn_error** error) noexcept;
 template <typename Body>
 int32_t Call(mlcn_error** error, Body body) noexcept {
   if (error != nullptr) *error = nullptr;
+  const DefaultFloatEnvironment floats;
   try {
     body();
     return MLCN_OK;

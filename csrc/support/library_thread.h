@@ -1,8 +1,9 @@
 // Threads of the library in a process that belongs to somebody else. Each has a name, which
-// debuggers and top show, and takes no signal that is meant for the process: handlers of the host
-// run on threads of the host, and a signal that the host waits for (sigwait, signalfd) is not lost.
-// Signals that a thread causes itself (SIGSEGV and the like) and SIGPROF, which profilers send to
-// the thread that runs, stay as they are. Any thread.
+// debuggers and top show, computes in the default floating point environment, whichever the host
+// has, and takes no signal that is meant for the process: handlers of the host run on threads of
+// the host, and a signal that the host waits for (sigwait, signalfd) is not lost. Signals that a
+// thread causes itself (SIGSEGV and the like) and SIGPROF, which profilers send to the thread that
+// runs, stay as they are. Any thread.
 #pragma once
 
 #include <pthread.h>
@@ -12,6 +13,8 @@
 #include <cstddef>
 #include <thread>
 #include <utility>
+
+#include "support/float_environment.h"
 
 namespace mlc_native {
 
@@ -42,6 +45,7 @@ std::thread StartThread(const char (&name)[kSize], Body body) {
   const SignalsBlocked blocked;
   return std::thread([name = std::to_array(name), body = std::move(body)]() mutable {
     pthread_setname_np(pthread_self(), name.data());
+    const DefaultFloatEnvironment floats;
     body();
   });
 }

@@ -53,9 +53,11 @@
  * fork. An engine belongs to the process that created it. In a child process its functions fail
  *   with MLCN_INVALID_STATE, and mlcn_engine_destroy only frees memory.
  * Guest. The library installs no signal handlers, changes neither the locale nor the environment,
- *   and writes nothing to stdout. What an engine has to report besides errors (a weight cache that
- *   cannot be used) goes to the log function of its options, or to stderr, a line each, if there
- *   is none and the log level asks for it. Its threads are named "mlcn-...".
+ *   and writes nothing to stdout. It computes in the default floating point environment, in which
+ *   callbacks run, too; that of your threads is as before when a call returns. What an engine has
+ *   to report besides errors (a weight cache that cannot be used) goes to the log function of its
+ *   options, or to stderr, a line each, if there is none and the log level asks for it. Its threads
+ *   are named "mlcn-...".
  */
 #ifndef MLC_NATIVE_MLC_NATIVE_H_
 #define MLC_NATIVE_MLC_NATIVE_H_

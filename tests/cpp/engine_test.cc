@@ -3,8 +3,10 @@
 // engine_fault_test.cc.
 #include "mlc_native/engine.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cfenv>
 #include <map>
 #include <string>
 
@@ -44,6 +46,27 @@ TEST(Engine, AnswersLikeTheModelAlone) {
   engine.Run();
   EXPECT_EQ(engine.Answer("a").token_ids, Oracle(setup.model, Prompt(40), 20));
   EXPECT_EQ(engine.Answer("a").finish_reason, FinishReason::kLength);
+}
+
+bool RoundsUpward() {
+  volatile float one = 1, little = 1e-9f;  // computed at run time
+  return one + little > 1;
+}
+
+// A host may compute in another way; its thread does again behind a step.
+TEST(Engine, RoundsToTheNearestNumberWhateverTheHostDoes) {
+  std::fesetround(FE_UPWARD);
+  TestEngine engine(TestEngineSetup{});
+  std::vector<bool> roundings;
+  engine.on_outputs = [&](const std::vector<RequestStreamOutput>&) {
+    roundings.push_back(RoundsUpward());
+  };
+  engine.Add("a", Prompt(40), Greedy(3));
+  engine.Run();
+  const bool after = RoundsUpward();
+  std::fesetround(FE_TONEAREST);
+  EXPECT_THAT(roundings, ::testing::ElementsAre(false, false, false));
+  EXPECT_TRUE(after);
 }
 
 TEST(Engine, RequestsAddedTogetherFinishAtTheirMaxTokensthStep) {
