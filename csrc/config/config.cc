@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <concepts>
-#include <cstdio>
-#include <sstream>
 #include <string>
 
 #include "support/error.h"
@@ -21,9 +19,9 @@ constexpr size_t kMaxBadWords = 4096;
 template <typename Value>
 void Require(bool ok, const char* field, const std::string& what, const Value& value) {
   if (ok) return;
-  std::ostringstream message;
-  message << what << ", got " << value;
-  throw InvalidRequest(field, message.str());
+  std::string message = what + ", got ";
+  AppendTo(&message, value);
+  throw InvalidRequest(field, message);
 }
 
 void CheckTokenId(const char* field, int64_t token_id, int64_t vocab_size) {
@@ -156,10 +154,11 @@ void CheckDebugConfig(const DebugConfig& debug) {
 }  // namespace
 
 std::string RangeText(const FieldRange& range) {
-  char text[64];
-  std::snprintf(text, sizeof(text), "a number in %c%g, %g]", range.above_low ? '(' : '[', range.low,
-                range.high);
-  return text;
+  std::string text = range.above_low ? "a number in (" : "a number in [";
+  AppendTo(&text, range.low);
+  text += ", ";
+  AppendTo(&text, range.high);
+  return text + ']';
 }
 
 RequestPriority ParsePriority(const std::string& name) {

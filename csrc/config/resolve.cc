@@ -1,7 +1,7 @@
 // The mode rules: from what a model costs and how much memory is free to the sizes of an engine.
 #include <algorithm>
+#include <charconv>
 #include <limits>
-#include <sstream>
 #include <string>
 
 #include "mlc_native/config.h"
@@ -32,11 +32,11 @@ int64_t RoundUpToPage(int64_t tokens) {
 }
 
 std::string Megabytes(double bytes) {
-  std::ostringstream out;
-  out << std::fixed;
-  out.precision(1);
-  out << bytes / (1 << 20) << " MB";
-  return out.str();
+  char digits[512];
+  const auto end =
+      std::to_chars(digits, digits + sizeof(digits), bytes / (1 << 20), std::chars_format::fixed, 1)
+          .ptr;
+  return std::string(digits, end) + " MB";
 }
 
 // Bytes that the engine may use, and for what.

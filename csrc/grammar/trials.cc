@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
-#include <sstream>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -24,17 +24,16 @@ std::chrono::steady_clock::duration Seconds(double seconds) {
 }
 
 std::string TooSlow(const GrammarLimits& limits) {
-  std::ostringstream message;
-  message << "compiling the grammar takes more than compile_seconds = " << limits.compile_seconds;
-  return message.str();
+  std::string message = "compiling the grammar takes more than compile_seconds = ";
+  AppendTo(&message, limits.compile_seconds);
+  return message;
 }
 
 [[noreturn]] void ThrowNoTurn(const GrammarLimits& limits, int num_waiting) {
-  std::ostringstream message;
-  message << "The grammar has waited for its compilation for compile_seconds = "
-          << limits.compile_seconds << ", behind those of other requests; " << num_waiting
-          << " more wait";
-  throw QueueFull("grammar_compile_timeout_s", message.str(), num_waiting, limits.max_waiting);
+  std::string message = "The grammar has waited for its compilation for compile_seconds = ";
+  AppendTo(&message, limits.compile_seconds);
+  message += ", behind those of other requests; " + std::to_string(num_waiting) + " more wait";
+  throw QueueFull("grammar_compile_timeout_s", message, num_waiting, limits.max_waiting);
 }
 
 // Whether a helper that ended by the signal has exceeded a limit. Otherwise it was killed from
@@ -134,7 +133,7 @@ std::optional<TrialReply> GrammarTrials::RunInTurn(Trial* trial) {
     case Ending::kLost:
       break;
   }
-  const int signal = worker->Kill();
+  const int signal = worker->Kill();  // NOLINT(bugprone-use-after-move): there was no reply
   if (IsOfLimits(signal) || ++trial->num_lost > 1) throw GrammarError(Postmortem(signal, limits_));
   return std::nullopt;
 }
@@ -151,8 +150,9 @@ GrammarTrials::Worker GrammarTrials::GetWorker(const std::stop_token& stop) {
 }
 
 GrammarTrials::Worker GrammarTrials::Start(const std::stop_token& stop) const {
+  const auto seconds = static_cast<int64_t>(std::ceil(limits_.compile_seconds));
   const std::vector<std::string> arguments = {std::to_string(limits_.compile_memory_bytes),
-                                              std::to_string(limits_.compile_seconds),
+                                              std::to_string(seconds),
                                               std::to_string(limits_.max_compiled_bytes)};
   for (bool is_repeated = false;; is_repeated = true) {
     Worker worker;

@@ -1,12 +1,12 @@
 #include "observe/metrics.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <numeric>
 #include <utility>
 
 #include "support/check.h"
 #include "support/json.h"
+#include "support/message.h"
 
 namespace mlc_native {
 namespace {
@@ -35,8 +35,8 @@ std::vector<double> StepTokenBounds() {
 }
 
 std::string BoundName(double bound) {
-  char name[32];
-  std::snprintf(name, sizeof(name), "%g", bound);
+  std::string name;
+  AppendTo(&name, bound);
   return name;
 }
 

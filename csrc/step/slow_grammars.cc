@@ -1,10 +1,9 @@
 #include "step/slow_grammars.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
-#include <iomanip>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "step/post_process.h"
 #include "step/sequence_life.h"
 #include "support/check.h"
+#include "support/message.h"
 
 namespace mlc_native {
 namespace {
@@ -166,17 +166,21 @@ void SlowGrammars::CheckLimits(RequestState& rstate) {
     progress.waiting_seconds = std::max(progress.waiting_seconds, own.waiting_seconds);
   }
   const double seconds = rstate.grammar_seconds + progress.cpu_seconds;
-  std::ostringstream message;
+  std::string message = "matching the grammar of the answer has ";
   if (seconds > budgets_.total_seconds) {
-    message << "matching the grammar of the answer has taken " << seconds << " s";
+    message += "taken ";
+    AppendTo(&message, seconds);
+    message += " s";
   } else if (progress.waiting_seconds > budgets_.total_seconds) {
-    message << "matching the grammar of the answer has waited " << progress.waiting_seconds
-            << " s for those of other requests";
+    message += "waited ";
+    AppendTo(&message, progress.waiting_seconds);
+    message += " s for those of other requests";
   } else {
     return;
   }
-  message << ", \"grammar_time_limit_s\" is " << budgets_.total_seconds;
-  EndRequest(context_, rstate, FinishReason::kError, message.str());
+  message += ", \"grammar_time_limit_s\" is ";
+  AppendTo(&message, budgets_.total_seconds);
+  EndRequest(context_, rstate, FinishReason::kError, message);
 }
 
 // Ends at most one request per step.
@@ -190,11 +194,11 @@ void SlowGrammars::LimitStates() {
     if (largest == nullptr || rstate->slow_seconds > largest->slow_seconds) largest = rstate;
   }
   if (bytes(total) <= static_cast<double>(budgets_.state_bytes)) return;
-  std::ostringstream message;
-  message << "matching the grammars of all answers takes about " << std::fixed
-          << std::setprecision(0) << bytes(total) << " bytes, \"grammar_state_bytes\" is "
-          << budgets_.state_bytes << "; this answer's takes most of them";
-  EndRequest(context_, *largest, FinishReason::kError, message.str());
+  EndRequest(context_, *largest, FinishReason::kError,
+             "matching the grammars of all answers takes about " +
+                 std::to_string(std::llround(bytes(total))) +
+                 " bytes, \"grammar_state_bytes\" is " + std::to_string(budgets_.state_bytes) +
+                 "; this answer's takes most of them");
 }
 
 // ---- Calls

@@ -1,8 +1,8 @@
-// Values as text in error messages. <sstream> would cost a third of a second in every file that
-// checks something, since check.h and error.h are everywhere.
+// Values as text, as in the C locale whichever the host has. <sstream> would cost a third of a
+// second in every file that checks something, since check.h and error.h are everywhere.
 #pragma once
 
-#include <cstdio>
+#include <charconv>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -18,8 +18,9 @@ void AppendTo(std::string* text, const T& value) {
     text->append(std::string_view(value));
   } else if constexpr (std::is_floating_point_v<T>) {
     char digits[32];
-    text->append(digits, static_cast<size_t>(std::snprintf(digits, sizeof(digits), "%g",
-                                                           static_cast<double>(value))));
+    text->append(digits, std::to_chars(digits, digits + sizeof(digits), static_cast<double>(value),
+                                       std::chars_format::general, 6)
+                             .ptr);
   } else {
     static_assert(std::is_integral_v<T> && (sizeof(T) > 1 || std::is_same_v<T, bool>));
     text->append(std::to_string(value));

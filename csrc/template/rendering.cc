@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "support/message.h"
 #include "template/text.h"
 
 namespace mlc_native::templates {
@@ -39,7 +40,9 @@ Rendering::Rendering(Arena arena, const RenderLimits& limits, size_t input_bytes
 void Rendering::Check() {
   if (steps_ > max_steps_) Refuse("it took more than " + std::to_string(max_steps_) + " steps");
   if (ThreadSeconds() > deadline_) {
-    Refuse("it ran for more than " + std::to_string(seconds_) + " s");
+    std::string text = "it ran for more than ";
+    AppendTo(&text, seconds_);
+    Refuse(text + " s");
   }
   next_check_ = steps_ + kStepsPerCheck;
 }

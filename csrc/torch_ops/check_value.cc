@@ -1,6 +1,6 @@
 #include "torch_ops/check_value.h"
 
-#include <cstdio>
+#include <charconv>
 
 namespace mlc_native::ops {
 namespace {
@@ -30,8 +30,9 @@ std::string_view TypeName(DeviceType type) {
 
 std::string Text(double value) {
   char text[32];
-  std::snprintf(text, sizeof(text), "%g", value);
-  return text;
+  const auto end =
+      std::to_chars(text, text + sizeof(text), value, std::chars_format::general, 6).ptr;
+  return {text, end};
 }
 
 std::string Text(ScalarType dtype) { return torch::headeronly::toString(dtype); }

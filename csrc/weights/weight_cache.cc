@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <locale>
 #include <memory>
 #include <sstream>
 #include <utility>
@@ -60,6 +61,7 @@ std::unique_ptr<const CacheFolder> OpenUsable(const std::string& path) {
 void DescribeFiles(const Checkpoint& checkpoint, std::ostream& out) {
   for (const TensorFile& file : checkpoint.files()) {
     std::ostringstream tensors;
+    tensors.imbue(std::locale::classic());
     for (const TensorInfo& tensor : file.tensors) {
       tensors << tensor.name << ' ' << tensor.dtype_name << ' ' << ShapeString(tensor.shape) << ' '
               << tensor.begin << '\n';
@@ -122,6 +124,7 @@ std::string WeightCacheKey(const Checkpoint& checkpoint,
                            const std::optional<Quantization>& quantization,
                            const WeightLayout& layout) {
   std::ostringstream out;
+  out.imbue(std::locale::classic());  // the same file whichever the host has
   DescribeFiles(checkpoint, out);
   out << "samples " << SumOfSamples(checkpoint) << '\n';
   if (quantization) DescribeQuantization(*quantization, out);

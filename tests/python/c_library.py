@@ -17,11 +17,11 @@ LIBRARY = Path(mlc_native.__file__).parent / "lib/libmlc_native_c.so"
 INCLUDE = Path(__file__).resolve().parents[2] / "include"
 
 
-def compiled_host(source: str, folder: Path) -> Path:
+def compiled_host(source: str, folder: Path, *options: str) -> Path:
     """A program in C++ without exceptions that links the library."""
     (folder / "host.cc").write_text(source, encoding="utf-8")
     command = ["g++", "-std=c++20", "-fno-exceptions", "-fno-rtti", "-Wall", "-Wextra", "-Werror"]
-    command += [str(folder / "host.cc"), f"-I{INCLUDE}", str(LIBRARY)]
+    command += [*options, str(folder / "host.cc"), f"-I{INCLUDE}", str(LIBRARY)]
     subprocess.run([*command, f"-Wl,-rpath,{LIBRARY.parent}", "-o", folder / "host"], check=True)
     return folder / "host"
 

@@ -1,9 +1,12 @@
-"""The C library leaves alone what belongs to the whole process, as it is before and after."""
+"""The C library leaves alone what belongs to the whole process, as it is before and after, and does
+not depend on it: on the locale, and on how the host's threads compute."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 
@@ -152,3 +155,120 @@ def test_nothing_of_the_process_changes(tmp_path: Path, constrained: bool) -> No
     command = [str(program), str(MODEL), json.dumps(body)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# Says what an engine answers, and how it writes numbers.
+SETTINGS = r"""
+#include <mlc_native/mlc_native.h>
+#include <cfenv>
+#include <clocale>
+#include <cstdio>
+#include <cstring>
+#include <locale>
+#include <string>
+#ifdef __SSE__
+#include <xmmintrin.h>
+#endif
+
+struct Grouped : std::numpunct<char> {
+  char do_decimal_point() const override { return ','; }
+  char do_thousands_sep() const override { return '.'; }
+  std::string do_grouping() const override { return "\3"; }
+};
+
+static bool change(const std::string& setting) {
+  if (setting == "upward") return std::fesetround(FE_UPWARD) == 0;
+  if (setting == "traps") return feenableexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW) != -1;
+  if (setting == "locale") {
+    std::locale::global(std::locale(std::locale(), new Grouped));  // of <iostream>
+    if (std::setlocale(LC_NUMERIC, "comma") == nullptr) return false;
+    char text[8];
+    std::snprintf(text, sizeof(text), "%g", 0.5);
+    return std::strcmp(text, "0,5") == 0;
+  }
+#ifdef __SSE__
+  if (setting == "flush") _mm_setcsr(_mm_getcsr() | 0x8040);
+#endif
+  return true;
+}
+
+static void show(const mlcn_output* output) {
+  for (size_t i = 0; i < output->num_tokens; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, &output->logprobs->values[i], sizeof(bits));
+    std::printf("%d %x ", static_cast<int>(output->tokens[i]), static_cast<unsigned>(bits));
+  }
+}
+
+static void submit(mlcn_engine* engine, const char* body) {
+  mlcn_submit_options options = MLCN_SUBMIT_OPTIONS_INIT;
+  options.on_output = show;
+  mlcn_request* request = nullptr;
+  mlcn_error* error = nullptr;
+  mlcn_submit(engine, body, MLCN_NUL_TERMINATED, &options, &request, &error);
+  if (request != nullptr) mlcn_request_wait(request, MLCN_FOREVER, nullptr);
+  std::printf("%s\n", mlcn_error_message(error));
+  mlcn_error_release(error);
+  mlcn_request_release(request);
+}
+
+int main(int, char** argv) {
+  if (!change(argv[2])) return 2;
+  const char* const config =
+      "{\"num_threads\": 2, \"max_num_sequence\": 2, \"max_total_sequence_length\": 4096,"
+      " \"quantization\": \"q4\"}";
+  mlcn_engine* engine = nullptr;
+  if (mlcn_engine_create(argv[1], config, nullptr, &engine, nullptr) != MLCN_OK) return 3;
+  submit(engine, "{\"prompt\": \"The sun is\", \"max_tokens\": 40, \"seed\": 1, \"logprobs\": 1,"
+                 " \"temperature\": 1.3, \"top_p\": 0.97, \"ignore_eos\": true}");
+  submit(engine, "{\"prompt\": \"The sun is\", \"max_tokens\": 40, \"logprobs\": 1,"
+                 " \"temperature\": 0, \"logit_bias\": {\"5\": -100}}");
+  submit(engine, "{\"prompt\": \"x\", \"temperature\": -1.5}");
+  submit(engine, "{\"prompt\": \"x\", \"temperature\": 1e400}");
+  submit(engine, "{\"prompt\": \"x\", \"top_logprobs\": 4096}");
+  char* text = nullptr;
+  if (mlcn_engine_metrics_prometheus(engine, &text, nullptr, nullptr) != MLCN_OK) return 4;
+  for (const char* line = text; line != nullptr && *line != '\0';) {
+    const char* const end = std::strchr(line, '\n');
+    const char* const label = std::strstr(line, "{le=");
+    if (label != nullptr && label < end) {
+      std::printf("%.*s\n", static_cast<int>(std::strchr(label, '}') - line), line);
+    }
+    line = end + 1;
+  }
+  mlcn_free(text);
+  return mlcn_engine_destroy(engine, nullptr) == MLCN_OK ? 0 : 5;
+}
+"""
+
+
+def make_comma_locale(folder: Path) -> None:
+    """Writes a locale of glibc's with numbers such as 1.024,5; what is installed varies."""
+    # The magic number of LC_NUMERIC, the number of values, their places, the values.
+    texts = struct.pack("<2s2s2s2xI", b",", b".", b"\3\3", ord(",")) + struct.pack("<I", ord("."))
+    places = (32, 34, 36, 40, 44, 48)
+    (folder / "comma").mkdir(parents=True)
+    (folder / "comma/LC_NUMERIC").write_bytes(
+        struct.pack("<8I", 0x20031114, len(places), *places) + texts + b"UTF-8\0"
+    )
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+def test_answers_do_not_depend_on_the_process(tmp_path: Path) -> None:
+    make_comma_locale(tmp_path / "locales")
+    program = compiled_host(SETTINGS, tmp_path, "-frtti")  # of the facet
+    environment = {**os.environ, "LOCPATH": str(tmp_path / "locales")}
+
+    def said(setting: str) -> list[str]:
+        command = [str(program), str(MODEL), setting]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=120, cwd=tmp_path, env=environment
+        )
+        assert (done.returncode, done.stderr) == (0, ""), setting
+        return done.stdout.splitlines()
+
+    expected = said("none")
+    assert 'mlc_native_ttft_s_bucket{le="0.001"' in expected
+    assert '"temperature" must be a number in [0, inf], got -1.5' in expected
+    for setting in ("upward", "flush", "traps", "locale"):
+        assert said(setting) == expected, setting

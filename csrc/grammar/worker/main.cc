@@ -12,7 +12,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <new>
@@ -127,8 +126,7 @@ void WaitForTheEnd() {
 int main(int argc, char** argv) {
   using namespace mlc_native;
   if (argc != 4) return 2;
-  const Limits limits{std::strtoll(argv[1], nullptr, 10),
-                      static_cast<int64_t>(std::ceil(std::strtod(argv[2], nullptr))),
+  const Limits limits{std::strtoll(argv[1], nullptr, 10), std::strtoll(argv[2], nullptr, 10),
                       std::strtoll(argv[3], nullptr, 10)};
   Isolate(limits);
   std::set_new_handler(std::abort);  // SIGABRT means "memory", even where bad_alloc is caught
