@@ -73,6 +73,11 @@ def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where
 
 
+def test_a_source_distribution_has_the_documents() -> None:
+    included = (ROOT / "MANIFEST.in").read_text(encoding="utf-8").split()
+    assert [path.name for path in ROOT.glob("*.md") if path.name not in included] == []
+
+
 def test_contents(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     for wanted in [
