@@ -1,6 +1,8 @@
 #include "mlc_native/engine.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "engine_debug.h"
@@ -119,6 +121,14 @@ class EngineImpl final : public Engine {
   DebugFunctions debug_functions_;
 };
 
+// Of a file that is read on first use, when the host may be in another folder.
+std::string LastingPath(const std::string& path) {
+  std::error_code error;
+  if (path.empty()) return path;
+  const std::filesystem::path lasting = std::filesystem::absolute(path, error);
+  return error ? path : lasting.string();
+}
+
 EngineParts Allocated(EngineParts loaded) {
   const int64_t chunk = *loaded.config.prefill_chunk_size;
   loaded.model->Allocate(NumPages(loaded.config), chunk,
@@ -148,7 +158,7 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
           EngineGrammars::Model{.token_table = loaded_.token_table,
                                 .eos_token_ids = loaded_.defaults.eos_token_ids,
                                 .vocab_size = loaded_.model->metadata().vocab_size,
-                                .tokenizer_json = TokenizerJson(loaded_.config.model)},
+                                .tokenizer_json = LastingPath(TokenizerJson(loaded_.config.model))},
           loaded_.config, options.create_grammar_compiler, options.log)),
       kv_(NumPages(loaded_.config), kKvPageSize, options.log),
       batch_drafter_(MakeBatchDrafter(&loaded_, options.log)),

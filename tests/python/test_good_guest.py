@@ -235,6 +235,29 @@ def test_a_thread_that_outlives_the_engine_keeps_the_library(tmp_path: Path) -> 
     run_host(UNLOADED_EARLY, tmp_path)
 
 
+# A daemon goes to "/", and both paths begin in the folder that it was started in.
+LEFT_FOLDER = """
+import os, sys
+from pathlib import Path
+from c_library import LIBRARY, CEngine
+
+os.chdir(LIBRARY.parents[1])
+lines = []
+with CEngine("demo_model", library=LIBRARY.relative_to(LIBRARY.parents[1]), num_threads=1,
+             max_num_sequence=2, log=lambda level, text: lines.append(text)) as engine:
+    os.chdir("/")
+    form = {"type": "regex", "regex": "abc[a-z]+"}
+    answers = engine.answers({"prompt": "x", "max_tokens": 4, "response_format": form})
+    assert answers[0].text.startswith("abc")
+assert not any("tokenizer.json" in line for line in lines), lines
+"""
+
+
+def test_a_host_that_leaves_its_folder(tmp_path: Path) -> None:
+    pytest.importorskip("xgrammar")
+    run_host(LEFT_FOLDER, tmp_path)
+
+
 SIGNALS = """
 import os, signal, sys
 from c_library import CEngine
