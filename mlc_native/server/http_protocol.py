@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from mlc_native.server.config import check_positive
 from mlc_native.server.events import ABORT_EXTENSION
@@ -44,6 +44,28 @@ class HttpLimits:
 
     def __post_init__(self) -> None:
         check_positive(self, [field.name for field in fields(self)])
+
+
+def _end_with_connection(cycle: RequestResponseCycle) -> None:
+    """Lets an answer without a length end with its connection.
+
+    uvicorn would send it in chunks, which a client of HTTP/1.0 takes for a part of the body.
+    """
+    send = cycle.send
+    has_no_length = False
+
+    async def send_without_chunks(message: Any) -> None:
+        nonlocal has_no_length
+        if message["type"] == "http.response.start":
+            names = [name.lower() for name, _ in message.get("headers", ())]
+            if b"content-length" not in names:
+                has_no_length = True
+                cycle.chunked_encoding = False
+        elif has_no_length:
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    cycle.send = send_without_chunks  # type: ignore[method-assign]
 
 
 def limited_protocol(limits: HttpLimits) -> type[HttpToolsProtocol]:
@@ -116,6 +138,8 @@ class LimitedProtocol(HttpToolsProtocol):
             return  # the parser stops here: see _feed
         self._has_body_to_come = True
         super().on_headers_complete()
+        if self.parser.get_http_version() == "1.0":
+            _end_with_connection(self.cycle)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._has_body_to_come:

@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from live_server import CHAT, USER, error_of, raw_request
+from live_server import CHAT, USER, error_of, events_of, raw_request
 
 from mlc_native.server import ServerConfig, create_app
 from mlc_native.server.http_protocol import HttpLimits
@@ -117,6 +117,27 @@ def test_a_wish_for_another_protocol_is_ignored(serve: Any, headers: Any, piece:
     with server.connect() as connection:
         connection.sendall(b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n")
         assert connection.recv(12) == b"HTTP/1.1 400"
+
+
+def test_a_stream_to_http_1_0_has_no_chunks(serve: Any) -> None:
+    """A client of HTTP/1.0 takes the lengths of chunks for a part of the answer."""
+    server = serve(answer=ANSWER)
+    for stream in (False, True):
+        body = json.dumps({"messages": USER, "stream": stream}).encode()
+        with server.connect() as connection:
+            request = raw_request(CHAT, body, "Connection: keep-alive")
+            connection.sendall(request.replace(b" HTTP/1.1\r\n", b" HTTP/1.0\r\n", 1))
+            answer = b""
+            while received := connection.recv(65536):
+                answer += received
+        head, _, text = answer.decode().partition("\r\n\r\n")
+        assert "transfer-encoding" not in head
+        if stream:
+            events = events_of(text)
+            told = [event["choices"][0]["delta"].get("content", "") for event in events]
+            assert "".join(told) == ANSWER
+        else:
+            assert json.loads(text)["choices"][0]["message"]["content"] == ANSWER
 
 
 def test_headers_that_do_not_come(serve: Any) -> None:
