@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from starlette.types import Receive, Scope, Send
 
-from mlc_native.errors import invalid_request
+from mlc_native.errors import invalid_request, shown
 from mlc_native.serve.async_engine import AsyncMLCEngine
 from mlc_native.serve.rendered_chat import RenderArguments
 from mlc_native.serve.request_processing import prompt_token_ids
@@ -15,6 +15,7 @@ from mlc_native.server.fields import Fields, check_template
 from mlc_native.server.gate import send_json
 from mlc_native.server.state import ServerState
 from mlc_native.server.wire import json_bytes
+from mlc_native.template_sandbox.prompt_text import PromptText
 from mlc_native.tokenizers import Tokenizer
 
 
@@ -70,9 +71,9 @@ def _answer(
         "max_model_len": max_model_len,
         "tokens": tokens,
     }
-    if fields.get("return_token_strs") is True:
+    if _flag(fields, "return_token_strs"):
         answer["token_strs"] = [tokenizer.id_to_token(token) for token in tokens]
-    if fields.get("with_pieces") is True:
+    if _flag(fields, "with_pieces"):
         answer["tokens"] = [_piece(tokenizer, token) for token in tokens]
     return answer
 
@@ -94,8 +95,21 @@ def _text_tokens(tokenizer: Tokenizer, fields: Fields) -> list[int]:
     text = fields[name]
     if not isinstance(text, str):
         raise invalid_request(name, f'"{name}" must be a text')
-    add = fields.get("add_special_tokens", True) if is_prompt else fields.get("add_special", False)
-    return prompt_token_ids(text, tokenizer, add_special_tokens=add is True)
+    if is_prompt:
+        add = _flag(fields, "add_special_tokens", default=True)
+    else:
+        add = _flag(fields, "add_special")
+        if not _flag(fields, "parse_special", default=True):
+            text = PromptText(text)  # which has no control tokens
+    return prompt_token_ids(text, tokenizer, add_special_tokens=add)
+
+
+def _flag(fields: Fields, name: str, *, default: bool = False) -> bool:
+    """A field that must be true or false. Raises InvalidRequest."""
+    value = fields.get(name, default)
+    if not isinstance(value, bool):
+        raise invalid_request(name, f'"{name}" must be true or false, got {shown(value)}')
+    return value
 
 
 def _text_of(tokenizer: Tokenizer, tokens: object) -> str:

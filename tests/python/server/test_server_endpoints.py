@@ -13,6 +13,7 @@ from fake_model import EOS
 from live_server import CHAT, COMPLETIONS, USER, WAIT_S, LiveServer, error_of
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from starlette.testclient import TestClient
 
 import mlc_native
 from mlc_native import AsyncMLCEngine
@@ -144,12 +145,32 @@ def test_tokenize_and_detokenize(serve: Any) -> None:
     ]
 
 
+def test_tokenize_without_control_tokens() -> None:
+    """llama.cpp's ``parse_special: false``: a text stays a text."""
+    with AsyncMLCEngine("demo", num_threads=1, verbose=False) as engine:
+        client = TestClient(create_app(engine))
+
+        def tokens(**fields: Any) -> Any:
+            return client.post("/tokenize", json={"content": "a<|end|>", **fields}).json()["tokens"]
+
+        assert engine.tokenizer is not None
+        assert tokens() == tokens(parse_special=True) == engine.tokenizer.encode("a<|end|>")
+        spelled = tokens(parse_special=False)
+        assert engine.tokenizer.token_to_id("<|end|>") not in spelled
+        assert engine.tokenizer.decode(spelled) == "a<|end|>"
+
+
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [
         ("/tokenize", {}, "prompt"),
         ("/tokenize", {"prompt": 3}, "prompt"),
         ("/tokenize", {"messages": []}, "messages"),
+        ("/tokenize", {"prompt": "a", "add_special_tokens": "false"}, "add_special_tokens"),
+        ("/tokenize", {"content": "a", "add_special": 1}, "add_special"),
+        ("/tokenize", {"content": "a", "parse_special": 0}, "parse_special"),
+        ("/tokenize", {"content": "a", "with_pieces": "yes"}, "with_pieces"),
+        ("/tokenize", {"prompt": "a", "return_token_strs": 1}, "return_token_strs"),
         ("/detokenize", {}, "tokens"),
         ("/detokenize", {"tokens": "ab"}, "tokens"),
         ("/detokenize", {"tokens": [1, -1]}, "tokens"),
