@@ -45,7 +45,12 @@ def chat_body(body: Fields) -> tuple[Fields, list[str]]:
     if thinking.get("type") == "enabled" and thinking.get("budget_tokens") is not None:
         chat["thinking_token_budget"] = thinking["budget_tokens"]
     form = object_field(fields, "output_config").get("format")
-    if isinstance(form, dict) and form.get("type") == "json_schema":
+    if form is not None:
+        if not isinstance(form, dict) or form.get("type") != "json_schema":
+            raise invalid_request(
+                "output_config",
+                f'"output_config.format" must have the type "json_schema", got {shown(form)}',
+            )
         schema = {"name": "answer", "schema": form.get("schema")}
         chat["response_format"] = {"type": "json_schema", "json_schema": schema}
     return chat, [name for name in fields if name not in _READ]

@@ -307,6 +307,8 @@ def test_the_history_of_messages(server: LiveServer) -> None:
         ({"tool_choice": {"type": ["auto"]}}, 400, "invalid_request_error"),
         ({"tool_choice": {"type": {}}}, 400, "invalid_request_error"),
         ({"stop_sequences": [""]}, 400, "invalid_request_error"),
+        ({"output_config": {"format": {"type": "json_object"}}}, 400, "invalid_request_error"),
+        ({"output_config": {"format": "json"}}, 400, "invalid_request_error"),
         ({"temperature": -1}, 400, "invalid_request_error"),
         ({"model": "claude"}, 404, "not_found_error"),
     ],
