@@ -8,6 +8,7 @@ here fulfils. What remains is unknown: it is ignored and reported.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Callable, Iterable
@@ -59,8 +60,11 @@ def create_fields(kind: str, body: Fields, config: ServerConfig) -> tuple[Fields
         InvalidRequest: a field asks for what is not supported, or exceeds a limit of the server.
     """
     wishes = {name: value for name, value in body.items() if value is not None}
-    if not isinstance(wishes.get("stream", False), bool):
-        raise invalid_request("stream", '"stream" must be true or false')
+    for name in ("stream", "include_reasoning"):
+        if not isinstance(wishes.get(name, False), bool):
+            raise invalid_request(
+                name, f'"{name}" must be true or false, got {shown(wishes[name])}'
+            )
     _check_unsupported(wishes)
     check_template(wishes, config)
     known = set(REQUESTS[kind].model_fields)
@@ -144,7 +148,8 @@ def _translate(wishes: Fields) -> None:
     formats = _asked_formats(wishes)
     if len(formats) > 1:
         names = ", ".join(name for name, _ in formats)
-        raise invalid_request(formats[1][0], f"only one of {names} can be served")
+        field = formats[1][0].partition(".")[0]
+        raise invalid_request(field, f"only one of {names} can be served")
     if formats:
         wishes["response_format"] = formats[0][1]
 
@@ -169,15 +174,7 @@ def _asked_formats(wishes: Fields) -> list[tuple[str, Any]]:
     formats = []
     if wishes.get("response_format", {"type": "text"}) != {"type": "text"}:
         formats.append(("response_format", wishes["response_format"]))
-    outputs = wishes.pop("structured_outputs", None)
-    if outputs is not None:
-        if not isinstance(outputs, dict):
-            raise invalid_request("structured_outputs", '"structured_outputs" must be an object')
-        formats += [
-            ("structured_outputs", _as_response_format(name, value))
-            for name, value in outputs.items()
-            if value is not None and name in _FORMATS
-        ]
+    formats += _structured_outputs(wishes)
     for name in list(_FORMATS):
         value = wishes.pop(f"guided_{name}", None)
         if value is not None:
@@ -190,6 +187,36 @@ def _asked_formats(wishes: Fields) -> list[tuple[str, Any]]:
 
 
 _FORMATS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
+# Members of vLLM's object that say how a grammar is made, and nothing about the answer if false.
+_GRAMMAR_SETTINGS = ("disable_fallback", "disable_any_whitespace", "disable_additional_properties")
+
+
+def _structured_outputs(wishes: Fields) -> list[tuple[str, Any]]:
+    """What vLLM's field asks for, which is removed. A member without an effect is an unknown field.
+
+    Raises InvalidRequest when it is no object, or asks for no form: the answer would be free.
+    """
+    outputs = wishes.pop("structured_outputs", None)
+    if outputs is None:
+        return []
+    if not isinstance(outputs, dict):
+        raise invalid_request(
+            "structured_outputs", f'"structured_outputs" must be an object, got {shown(outputs)}'
+        )
+    given = {name: value for name, value in outputs.items() if value is not None}
+    if not any(name in _FORMATS for name in given):
+        raise invalid_request(
+            "structured_outputs",
+            f'"structured_outputs" must have one of {", ".join(_FORMATS)}, got {shown(outputs)}',
+        )
+    for name, value in given.items():
+        if name not in _FORMATS and not (name in _GRAMMAR_SETTINGS and value is False):
+            wishes[f"structured_outputs.{name}"] = value
+    return [
+        (f"structured_outputs.{name}", _as_response_format(name, value))
+        for name, value in given.items()
+        if name in _FORMATS
+    ]
 
 
 def _as_response_format(name: str, value: Any) -> Any:
@@ -198,8 +225,16 @@ def _as_response_format(name: str, value: Any) -> Any:
     if name == "json_object":
         return {"type": "json_object"} if value else {"type": "text"}
     if name == "structural_tag":
-        return value
+        return _object_of(value)
     return {"type": name, name: value}
+
+
+def _object_of(value: Any) -> Any:
+    """vLLM has a structural tag as a JSON text. What is none is refused where an object is."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return value
 
 
 def _check_limits(wishes: Fields, config: ServerConfig) -> None:

@@ -14,6 +14,7 @@ from mlc_native.errors import InvalidConfig
 from mlc_native.server import ServerConfig
 
 ANSWER = "an answer"
+YES_OR_NO = {"type": "structural_tag", "format": {"type": "regex", "pattern": "yes|no"}}
 
 
 def test_fields_of_clients_are_accepted(serve: Any) -> None:
@@ -85,6 +86,14 @@ def test_unknown_fields_are_ignored_and_reported(
         (CHAT, {"messages": []}, "messages"),
         (CHAT, {}, "messages"),
         (CHAT, {"messages": USER, "structured_outputs": "regex"}, "structured_outputs"),
+        (CHAT, {"messages": USER, "structured_outputs": {}}, "structured_outputs"),
+        (CHAT, {"messages": USER, "structured_outputs": {"schema": {}}}, "structured_outputs"),
+        (
+            CHAT,
+            {"messages": USER, "structured_outputs": {"json": {}, "regex": "a"}},
+            "structured_outputs",
+        ),
+        (CHAT, {"messages": USER, "include_reasoning": "no"}, "include_reasoning"),
         (CHAT, {"messages": USER, "top_logprobs": 3}, "top_logprobs"),
         (CHAT, {"messages": USER, "top_logprobs": 21, "logprobs": True}, "top_logprobs"),
         (CHAT, {"messages": USER, "tool_choice": "required"}, "tool_choice"),
@@ -172,6 +181,8 @@ def test_a_prompt_that_is_too_long(serve: Any) -> None:
     [
         ("structured_outputs", {"choice": ["yes", "no"]}),
         ("structured_outputs", {"regex": "yes|no"}),
+        ("structured_outputs", {"structural_tag": json.dumps(YES_OR_NO)}),
+        ("structured_outputs", {"structural_tag": YES_OR_NO}),
         ("guided_choice", ["yes", "no"]),
         ("json_schema", {"enum": ["yes", "no"]}),
         ("grammar", 'root ::= "yes" | "no"'),
@@ -200,6 +211,21 @@ def test_numbers_of_llama_cpp(serve: Any) -> None:
     assert server.chat(n_predict=2, max_tokens=3)["usage"]["completion_tokens"] == 3
     response = server.post(CHAT, {"messages": USER, "repeat_penalty": -1})
     assert (response.status_code, error_of(response)["param"]) == (400, "repetition_penalty")
+
+
+def test_members_of_structured_outputs_without_an_effect_are_reported(serve: Any) -> None:
+    pytest.importorskip("xgrammar")
+    outputs = {
+        "choice": ["yes"],
+        "disable_fallback": False,
+        "regex": None,
+        "whitespace_pattern": "x",
+    }
+    body = {"messages": USER, "structured_outputs": outputs}
+    response = serve().post(CHAT, body)
+    assert response.status_code == 200
+    assert response.json()["choices"][0]["message"]["content"] == "yes"
+    assert response.headers["x-ignored-fields"] == "structured_outputs.whitespace_pattern"
 
 
 def test_two_forms_of_an_answer_are_refused(serve: Any) -> None:
