@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class ChatFunction(BaseModel):
@@ -40,6 +40,9 @@ class ChatTool(BaseModel):
         return kind
 
 
+_LOST = {"function_call": '; use "tool_calls"', "audio": ", since this engine serves text"}
+
+
 class _OfHistory(BaseModel):
     """What a history may also have as objects of another library, such as OpenAI's."""
 
@@ -73,6 +76,17 @@ class ChatCompletionMessage(_OfHistory):
         default=None, validation_alias=AliasChoices("reasoning_content", "reasoning")
     )
     refusal: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def check_form(cls, message: Any) -> Any:
+        """A message whose substance is in a field that does not exist here would lose it."""
+        for name, advice in _LOST.items():
+            is_dict = isinstance(message, dict)
+            value = message.get(name) if is_dict else getattr(message, name, None)
+            if value is not None:
+                raise ValueError(f'"{name}" of a message is not supported{advice}')
+        return message
 
 
 class AnswerFunctionCall(ChatFunctionCall):

@@ -94,6 +94,11 @@ def test_unknown_fields_are_ignored_and_reported(
             "structured_outputs",
         ),
         (CHAT, {"messages": USER, "include_reasoning": "no"}, "include_reasoning"),
+        (
+            CHAT,
+            {"messages": [{"role": "assistant", "function_call": {"name": "f"}}, *USER]},
+            "messages",
+        ),
         (CHAT, {"messages": USER, "top_logprobs": 3}, "top_logprobs"),
         (CHAT, {"messages": USER, "top_logprobs": 21, "logprobs": True}, "top_logprobs"),
         (CHAT, {"messages": USER, "tool_choice": "required"}, "tool_choice"),
