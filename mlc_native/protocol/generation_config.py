@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from mlc_native import _core
 from mlc_native.errors import InvalidRequest, invalid_request, shown
@@ -20,11 +20,21 @@ from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.declared_options import DeclaredOptions
 from mlc_native.protocol.prediction import Prediction
 from mlc_native.protocol.response_format import RequestResponseFormat
-from mlc_native.protocol.validation import invalid_fields
+from mlc_native.protocol.validation import field_that_raises, invalid_fields, read_lazy, unreadable
 from mlc_native.tokenizers import Tokenizer
 
 MAX_BAD_WORDS = 4096  # as the engine checks
 MAX_LOGIT_BIAS = 1 << 19  # more tokens than any vocabulary has
+# How many members a value of a class other than list and dict may have, by field.
+_LISTS = {
+    **dict.fromkeys(("stop_token_ids", "allowed_token_ids", "bad_words"), MAX_LOGIT_BIAS),
+    **dict.fromkeys(("stop", "stop_strs", "messages", "tools", "documents"), 1 << 16),
+}
+_OBJECTS = {
+    "logit_bias": MAX_LOGIT_BIAS,
+    **dict.fromkeys(("response_format", "prediction", "debug_config", "stream_options"), 1 << 16),
+    **dict.fromkeys(("tool_choice", "chat_template_kwargs"), 1 << 16),
+}
 
 
 class SamplingOptions(DeclaredOptions):
@@ -38,6 +48,12 @@ class SamplingOptions(DeclaredOptions):
     cache_salt: str | None = Field(default=None, min_length=1)
     prediction: Prediction | None = None
     response_format: RequestResponseFormat | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def read_lazy_lists(cls, values: Any) -> Any:
+        """Reads iterators and the like once, up to a limit, as they may have no end."""
+        return read_lazy(values, _LISTS, _OBJECTS) if isinstance(values, dict) else values
 
     @field_validator("logit_bias", mode="before")
     @classmethod
@@ -117,6 +133,8 @@ class GenerationConfig(SamplingOptions):
                 super().__init__(**fields)
             except ValidationError as error:
                 raise invalid_fields(error, type(self).model_fields) from None
+            except Exception as error:  # what a method of a caller's object raises
+                raise unreadable(field_that_raises(SamplingOptions, fields), error) from error
 
     @staticmethod
     def of(config: GenerationConfig | Mapping[str, Any] | None) -> GenerationConfig:

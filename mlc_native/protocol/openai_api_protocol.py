@@ -7,8 +7,9 @@ everything else (also NaN) by the engine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, islice
 from numbers import Integral
 from typing import Any, Literal, cast
 
@@ -64,6 +65,7 @@ from mlc_native.protocol.usage import CompletionUsage as CompletionUsage
 from mlc_native.protocol.usage import PromptTokensDetails as PromptTokensDetails
 from mlc_native.protocol.validation import FieldError
 
+MAX_PROMPT_MEMBERS = 1 << 24  # more tokens than any model takes, or prompts
 COMPLETION_MAX_TOP_LOGPROBS = 5
 CHAT_COMPLETION_MAX_TOP_LOGPROBS = 20
 MESSAGES_PER_SLICE = 512
@@ -96,6 +98,13 @@ def is_token_ids(value: object) -> bool:
     return is_list(value) and all(
         type(each) is int or isinstance(each, Integral) for each in cast(Sequence[Any], value)
     )
+
+
+def _num_members(prompt: Any) -> int:
+    """How many a list will have. A range, or an array of one number, may be small in memory."""
+    if isinstance(getattr(prompt, "shape", None), tuple):
+        return math.prod(prompt.shape)
+    return len(prompt) if is_list(prompt) else 0
 
 
 # ---------------------------------------------------------------------------------------- shared
@@ -223,8 +232,15 @@ class CompletionRequest(_SamplingRequest):
         """One message for all that a prompt can be."""
         if isinstance(prompt, str):
             return prompt
+        num_members = _num_members(prompt)
+        if num_members > MAX_PROMPT_MEMBERS:
+            raise ValueError(
+                f"may have {MAX_PROMPT_MEMBERS} members, got {num_members}: {shown(prompt)}"
+            )
         if hasattr(prompt, "tolist"):  # an array or a tensor
             prompt = prompt.tolist()
+        if is_list(prompt) and type(prompt) is not list:
+            prompt = list(islice(prompt, len(prompt)))
         if is_list(prompt):
             if all(isinstance(piece, str) for piece in prompt) and prompt:
                 return list(prompt)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -34,6 +34,66 @@ def validated(kind: type[ModelT], fields: dict[str, Any]) -> ModelT:
         raise invalid_fields(error, kind.model_fields) from None
     except RecursionError:
         raise invalid_request("request", "a field of the request is nested too deeply") from None
+    except Exception as error:  # what a method of a caller's object raises
+        raise unreadable(field_that_raises(kind, fields), error) from error
+
+
+def unreadable(field: str, error: Exception) -> InvalidRequest:
+    """The InvalidRequest for a field whose value raises an error of its own when it is read."""
+    return invalid_request(field, f'"{field}" cannot be read: {type(error).__name__}: {error}')
+
+
+def field_that_raises(kind: type[BaseModel], fields: Mapping[str, Any]) -> str:
+    """The field whose value raises an error of its own when ``kind`` reads it."""
+    for name, value in fields.items():
+        try:
+            kind.model_validate({name: value})
+        except ValidationError:
+            pass  # of the others, which are missing
+        except Exception:
+            return name
+    return "request"
+
+
+def read_lazy(
+    fields: dict[str, Any], lists: Mapping[str, int], objects: Mapping[str, int]
+) -> dict[str, Any]:
+    """The fields, with a list or dict for each value that is read member by member.
+
+    It may have no end, or far more members than it takes memory: an iterator, a range.
+
+    Args:
+        lists, objects: names of fields, and how many members such a value may have there.
+
+    Raises:
+        FieldError: a value has more.
+    """
+    read = dict(fields)
+    for name in lists.keys() & fields:
+        if isinstance(fields[name], Iterable) and not isinstance(fields[name], _IN_MEMORY):
+            read[name] = _read_list(name, fields[name], lists[name])
+    for name in objects.keys() & fields:
+        if type(fields[name]) is not dict and isinstance(fields[name], Mapping):
+            read[name] = dict(_read(name, fields[name].items(), objects[name]))
+    return read
+
+
+_IN_MEMORY = (str, bytes, bytearray, list, tuple, set, frozenset, Mapping)
+
+
+def _read_list(name: str, value: Iterable[Any], limit: int) -> object:
+    try:
+        iter(value)
+    except TypeError:  # an array of no dimension, which is a number
+        return value
+    return _read(name, value, limit)
+
+
+def _read(name: str, value: Iterable[Any], limit: int) -> list[Any]:
+    members = list(itertools.islice(value, limit + 1))
+    if len(members) > limit:
+        raise FieldError(name, f'"{name}" may have {limit} members, got more')
+    return members
 
 
 def invalid_fields(error: ValidationError, known: Collection[str]) -> InvalidRequest:

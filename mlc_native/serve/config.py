@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import wraps
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from mlc_native import _core
@@ -96,9 +97,11 @@ class EngineConfig(EngineFields):
         for name in {"dtype", "kv_cache_dtype"} & set_values.keys():
             set_values[name] = _dtype_name(name, set_values[name])
         for name, value in set_values.items():
-            set_values[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
-            if not _is_json(set_values[name]):
-                raise invalid_config(name, f'"{name}" cannot be {shown(value)}')
+            try:
+                set_values[name] = _plain(value)
+                json.dumps(set_values[name])
+            except Exception:  # no JSON, or whatever a method of the value raises
+                raise invalid_config(name, f'"{name}" cannot be {shown(value)}') from None
         return json.dumps(set_values)
 
 
@@ -160,12 +163,15 @@ def _from_fields(values: Mapping[str, Any]) -> EngineConfig:
     return EngineConfig(**values)
 
 
-def _is_json(value: object) -> bool:
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return True
+def _plain(value: object) -> object:
+    """The path or number of another library as Python's own."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
 
 
 assert EngineConfig.__doc__ is not None

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, Unpack, overload
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from mlc_native.errors import invalid_request, shown
+from mlc_native.errors import InvalidRequest, invalid_request, shown
 from mlc_native.protocol.openai_api_protocol import (
     ChatCompletionMessage,
     ChatCompletionRequest,
@@ -30,6 +30,7 @@ from mlc_native.protocol.parsed_response import (
     check_parse,
     parsed_response,
 )
+from mlc_native.protocol.validation import unreadable
 from mlc_native.serve.arguments import ChatArguments, CompletionArguments
 from mlc_native.serve.streams import AsyncChunkStream, ChunkStream
 from mlc_native.support.keywords import check_keywords, name_hint
@@ -64,8 +65,18 @@ def request_fields(kind: type[BaseModel], arguments: Arguments) -> dict[str, Any
     extra = arguments.get("extra_body")
     if extra is None:
         return fields
+    try:
+        return {**fields, **_extra_fields(kind, extra)}
+    except InvalidRequest:
+        raise
+    except Exception as error:  # what a method of a caller's object raises
+        raise unreadable("extra_body", error) from error
+
+
+def _extra_fields(kind: type[BaseModel], extra: object) -> dict[str, Any]:
     if not isinstance(extra, Mapping):
         raise invalid_request("extra_body", f'"extra_body" must be a dict, got {shown(extra)}')
+    fields: dict[str, Any] = {}
     for name, value in extra.items():
         if name not in kind.model_fields:
             raise invalid_request(

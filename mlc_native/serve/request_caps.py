@@ -7,10 +7,12 @@ lists, and again where a request comes from a caller's objects.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sized
+from itertools import islice
 from typing import Any
 
-from mlc_native.errors import invalid_request
+from mlc_native.errors import InvalidRequest, invalid_request
 from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native.protocol.validation import unreadable
 from mlc_native.serve.config import EngineConfig
 from mlc_native.support.bounded_json import TooDeepError, check_depth
 
@@ -28,22 +30,33 @@ _FREE = (
     *("messages", "tools", "documents", "chat_template_kwargs", "response_format"),
     *("prediction", "tool_choice"),
 )
+_STOP_STRS = ("stop", "stop_strs")
+_CAPPED = tuple(dict.fromkeys((*_COUNTS, *_FREE)))
 
 
 def check_fields(fields: Mapping[str, Any], config: EngineConfig) -> None:
     """Raises InvalidRequest for the fields of a request of which there is too much."""
-    for name, setting in _COUNTS.items():
+    for name in _CAPPED:
         value = fields.get(name)
-        if isinstance(value, (list, tuple, Mapping)):
-            _check_count(name, len(value), setting, config)
-    for name in ("stop", "stop_strs"):
-        stop = fields.get(name)
-        texts = [stop] if isinstance(stop, str) else stop if isinstance(stop, (list, tuple)) else []
+        if value is None:
+            continue
+        try:
+            _check_field(name, value, config)
+        except InvalidRequest:
+            raise
+        except Exception as error:  # what a method of a caller's object raises
+            raise unreadable(name, error) from error
+
+
+def _check_field(name: str, value: Any, config: EngineConfig) -> None:
+    is_list = isinstance(value, (list, tuple))
+    if name in _COUNTS and (is_list or isinstance(value, Mapping)):
+        _check_count(name, len(value), _COUNTS[name], config)
+    if name in _STOP_STRS and (is_list or isinstance(value, str)):
+        texts = list(islice(value, config.max_stop_strs)) if is_list else [value]
         _check_stop_strs(name, texts, config)
-    for name in _FREE:
-        value = fields.get(name)
-        if value is not None:
-            check_value_depth(name, value, config)
+    if name in _FREE:
+        check_value_depth(name, value, config)
 
 
 def check_generation_config(

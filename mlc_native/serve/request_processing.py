@@ -11,6 +11,7 @@ from mlc_native.errors import LoadError, invalid_request, shown
 from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.generation_config import GenerationConfig, SamplingOptions
 from mlc_native.protocol.openai_api_protocol import (
+    MAX_PROMPT_MEMBERS,
     ChatCompletionMessage,
     ChatCompletionRequest,
     CompletionRequest,
@@ -38,7 +39,11 @@ def random_request_id(prefix: str) -> str:
 
 def check_name(field: str, value: object) -> None:
     """Raises InvalidRequest for what is no text, or an empty one: an id, the name of a function."""
-    if not isinstance(value, str) or not value or not _is_unicode(value):
+    try:
+        is_name = isinstance(value, str) and value != "" and _is_unicode(value)
+    except Exception:  # what a method of a caller's object raises
+        is_name = False
+    if not is_name:
         raise invalid_request(
             field, f'"{field}" must be a text that is not empty, got {shown(value)}'
         )
@@ -170,6 +175,10 @@ def _plain_token_ids(prompt: Prompt, tokenizer: Tokenizer | None) -> list[int]:
             "prompt",
             f"Invalid request prompt of type {type(prompt).__name__}: "
             "it must be a str, a list of token ids, or a list of such pieces",
+        )
+    if len(prompt) > MAX_PROMPT_MEMBERS:  # a range may be small in memory
+        raise invalid_request(
+            "prompt", f"a prompt may have {MAX_PROMPT_MEMBERS} pieces, got {len(prompt)}"
         )
     token_ids: list[int] = []
     for piece in prompt:

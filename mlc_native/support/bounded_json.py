@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+MAX_MEMBERS = 1 << 16  # of a container of a class of its own
 _SCALARS = {str, int, float, bool, type(None)}
+_BUILTIN = {list, tuple, dict}
 
 
 class TooDeepError(ValueError):
@@ -30,7 +33,8 @@ def loads(text: str, max_depth: int) -> Any:
 def check_depth(values: Iterable[Any], max_depth: int) -> None:
     """Raises TooDeepError if lists and objects are within each other more than ``max_depth`` times.
 
-    A value that is in another one several times is looked at once per level.
+    A value that is in another one several times is looked at once per level. Containers of a class
+    of their own may have no end: ValueError if there are more than ``MAX_MEMBERS`` members.
     """
     level = _containers(values)
     depth = 0
@@ -40,7 +44,12 @@ def check_depth(values: Iterable[Any], max_depth: int) -> None:
             raise TooDeepError(max_depth)
         members: list[Any] = []
         for container in level.values():
-            members.extend(container.values() if isinstance(container, Mapping) else container)
+            inner = container.values() if isinstance(container, Mapping) else container
+            if type(container) not in _BUILTIN:
+                inner = list(itertools.islice(inner, MAX_MEMBERS + 1))
+                if len(inner) > MAX_MEMBERS:
+                    raise ValueError(f"it has more than {MAX_MEMBERS} members")
+            members.extend(inner)
         level = _containers(members)
 
 

@@ -7,8 +7,10 @@ must survive all of them.
 from __future__ import annotations
 
 import inspect
+import itertools
+import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -328,3 +330,97 @@ def try_tokenizer(tokenizer: Tokenizer, value: Any) -> None:
     ]
     for call in calls:
         check(call, InvalidRequest)
+
+
+# ----------------------------------------------------------------------- objects that raise or lie
+
+
+class Oops(Exception):
+    pass
+
+
+def oops(*_arguments: Any) -> Any:
+    raise Oops
+
+
+class RaisingText(str):
+    __slots__ = ()
+    __eq__ = __hash__ = __len__ = __iter__ = encode = oops  # type: ignore[assignment]
+
+
+class RaisingDict(dict[str, Any]):
+    __iter__ = __len__ = __getitem__ = __contains__ = oops
+    keys = values = items = get = oops  # type: ignore[assignment]
+
+
+class RaisingList(list[Any]):
+    __iter__ = __len__ = __getitem__ = oops  # type: ignore[assignment]
+
+
+class RaisingArray:
+    tolist = __len__ = __iter__ = oops
+
+
+class EndlessSequence(Sequence[Any]):
+    def __getitem__(self, index: Any) -> Any:
+        return 1
+
+    def __len__(self) -> int:
+        return 1 << 40
+
+
+class EndlessMapping(Mapping[str, int]):
+    def __getitem__(self, key: str) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, itertools.count())
+
+    def __len__(self) -> int:
+        return 1
+
+
+def raising_iterator() -> Iterator[Any]:
+    yield 1
+    raise Oops
+
+
+RAISING: list[Callable[[], Any]] = [
+    *(lambda: RaisingText("x"), lambda: [RaisingText("x")], lambda: RaisingDict(type="text")),
+    *(lambda: RaisingList([1]), lambda: [RaisingDict(role="user")], RaisingArray, raising_iterator),
+]
+ENDLESS: list[Callable[[], Any]] = [
+    *(itertools.count, lambda: itertools.repeat("x"), lambda: itertools.repeat(USER)),
+    *(lambda: range(10**12), EndlessSequence, EndlessMapping),
+]
+
+
+@pytest.mark.parametrize("make", [*RAISING, *ENDLESS])
+def test_objects_that_raise_or_have_no_end(
+    tmp_path_factory: pytest.TempPathFactory, fake_lib: str, make: Callable[[], Any]
+) -> None:
+    """What their methods raise is an error about the field, and they are read up to a limit."""
+    model = write_model(tmp_path_factory.mktemp("objects") / "model", context_window_size=64)
+    with MLCEngine(model, model_lib=fake_lib, verbose=False) as engine:
+        common = {"max_tokens": 1, "timeout_s": 5}
+        for name in keywords(ChatCompletions.create):
+            arguments = {"messages": [USER], **common, name: make()}
+            check(partial(engine.chat.completions.create, **arguments), InvalidRequest)
+        for name in set(keywords(Completions.create)) - {"prompt"}:
+            arguments = {"prompt": "abc", **common, name: make()}
+            check(partial(engine.completions.create, **arguments), InvalidRequest)
+        for name in GenerationConfig.model_fields:
+            check(lambda name=name: GenerationConfig(**{name: make()}), InvalidRequest)
+        if make in ENDLESS or make is RaisingArray:
+            check(lambda: engine.completions.create(prompt=make(), max_tokens=1), InvalidRequest)
+            (result,) = engine.generate([make()], max_tokens=1)
+            assert result.error is not None
+
+
+def test_numbers_of_numpy_in_an_engine_config() -> None:
+    numpy = pytest.importorskip("numpy")
+    config = EngineConfig(
+        max_num_sequence=numpy.int64(4), gpu_memory_utilization=numpy.float32(0.5)
+    )
+    found = json.loads(config.engine_json())
+    assert (found["max_num_sequence"], found["gpu_memory_utilization"]) == (4, 0.5)
