@@ -305,6 +305,7 @@ struct ArchSpec {
   Switch parallel_blocks{};  // both blocks of a layer read the norm in front of attention
   std::string_view activation_field = "hidden_act";
   std::string_view default_activation = "silu";
+  bool gelu_is_tanh = false;  // "gelu" means "gelu_pytorch_tanh", as the first releases had it
   Multipliers multipliers{};
   bool reads_soft_caps = false;
   bool reads_partial_rotary_factor = false;

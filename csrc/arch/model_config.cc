@@ -153,17 +153,15 @@ void ReadSizes(const ConfigFields& fields, ModelConfig& config) {
   }
 }
 
-kernels::Activation ReadActivation(const ConfigFields& fields, const ArchSpec& arch) {
+kernels::Activation ReadActivation(const ConfigFields& fields, const ArchSpec& arch,
+                                   bool gelu_is_tanh) {
   const std::string field(arch.activation_field);
   const std::string name = fields.String(field.c_str(), std::string(arch.default_activation));
   if (name == "silu" || name == "swish") return kernels::Activation::kSilu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new") return kernels::Activation::kGeluTanh;
   if (name == "relu2") return kernels::Activation::kReluSquared;
   if (name == "xielu" && arch.plain_ffn) return kernels::Activation::kXielu;
-  // Gemma's first releases say gelu but mean this.
-  if (name == "gelu" && arch.default_activation == "gelu_pytorch_tanh") {
-    return kernels::Activation::kGeluTanh;
-  }
+  if (name == "gelu" && gelu_is_tanh) return kernels::Activation::kGeluTanh;
   fields.FailValue(field.c_str(), "one of silu, swish, gelu_pytorch_tanh, gelu_new, relu2" +
                                       std::string(arch.plain_ffn ? ", xielu" : ""));
 }
@@ -226,11 +224,11 @@ bool ReadSwitch(const ConfigFields& fields, const Switch& rule) {
                             : fields.Bool(std::string(rule.field).c_str(), rule.absent);
 }
 
-void ReadLayerMath(const ConfigFields& fields, ModelConfig& config) {
+void ReadLayerMath(const ConfigFields& fields, bool gelu_is_tanh, ModelConfig& config) {
   const ArchSpec& arch = *config.arch;
   const std::string eps(arch.norm_eps_field);
   config.norm_eps = static_cast<float>(fields.Positive(eps.c_str(), arch.defaults.norm_eps));
-  config.activation = ReadActivation(fields, arch);
+  config.activation = ReadActivation(fields, arch, gelu_is_tanh);
   config.qkv_bias = ReadSwitch(fields, arch.qkv_bias);
   config.out_bias = ReadSwitch(fields, arch.out_bias);
   config.ffn_bias = ReadSwitch(fields, arch.ffn_bias);
@@ -266,13 +264,14 @@ std::optional<DType> ReadDType(const ConfigFields& fields) {
 
 // Sets everything that follows from the family and the fields of the text model, except how the
 // weights are stored.
-ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_t longest) {
+ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_t longest,
+                        bool gelu_is_tanh) {
   ModelConfig config;
   config.arch = &arch;
   config.projections = arch.projections;
   config.norm_weight_offset = arch.norm_weight_offset;
   ReadSizes(fields, config);
-  ReadLayerMath(fields, config);
+  ReadLayerMath(fields, gelu_is_tanh, config);
   ReadMultipliers(fields, config);
   if (config.latent) config.attention_scale = ReadLatentScale(fields, config);
   if (config.latent && config.latent->q_rank == 0 && config.qkv_bias) {
@@ -335,7 +334,8 @@ ModelConfig ReadMlcModelConfig(const std::string& folder, int64_t longest) {
               "= \"" + name + "\" is not supported; supported: " + MlcQuantizationList());
   }
   const ArchSpec& arch = *FindArchitecture(family->architecture);
-  ModelConfig config = ReadNumbers(arch, MlcFields(root), longest);
+  // MLC-LLM has no other GELU for these families.
+  ModelConfig config = ReadNumbers(arch, MlcFields(root), longest, /*gelu_is_tanh=*/true);
   config.projections = family->projections;
   config.norm_weight_offset = 0;
   config.quantization = quantization->matrices;
@@ -364,7 +364,7 @@ ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const Co
   RefuseUnsupported(root);
   RefuseUnsupported(fields);
   CheckRequirements(fields, arch);
-  ModelConfig config = ReadNumbers(arch, fields, longest);
+  ModelConfig config = ReadNumbers(arch, fields, longest, arch.gelu_is_tanh);
   // Wrappers of a text model say it inside or outside; a head that is stored all the same counts.
   if (root.Bool(kTiedField, false)) config.tie_word_embeddings = true;
   if (root.Has(kTiedField) && !fields.Has(kTiedField)) {

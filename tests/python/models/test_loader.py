@@ -142,6 +142,22 @@ def test_base_of_rope_that_the_config_leaves_out(tmp_path: Path, like: str) -> N
     assert relative_error(logits(path), transformers_logits(path, PROMPT)) < 1e-4
 
 
+# Fields that mean something else in another family, or absent or null something else than 0.
+READINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma-activation": ("tiny-gemma", {"hidden_act": "silu"}),
+    "gemma-ignores-hidden_activation": ("tiny-gemma", {"hidden_activation": "silu"}),
+    "gemma-gelu": ("tiny-gemma", {"hidden_act": "gelu"}),
+}
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_fields_are_read_as_transformers_reads_them(tmp_path: Path, reading: str) -> None:
+    like, edit = READINGS[reading]
+    path = make_checkpoint(like, tmp_path / like)
+    edit_config(path, edit)
+    assert relative_error(logits(path), transformers_logits(path, PROMPT)) < 1e-4
+
+
 def test_names_without_the_outer_module(tmp_path: Path) -> None:
     path = make_checkpoint("tiny-qwen3", tmp_path / "m")
     expected = logits(path)

@@ -472,6 +472,8 @@ def test_wrong_config_field(llama: Path, fields: dict[str, Any], message: str) -
         ("tiny-gemma2", {"sliding_window": None}, '"sliding_window"'),
         ("tiny-gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
         ("tiny-gemma2", {"query_pre_attn_scalar": 0}, '"query_pre_attn_scalar"'),
+        ("tiny-gemma2", {"hidden_activation": "gelu"}, '"hidden_activation" must be one of'),
+        ("tiny-starcoder2", {"hidden_act": "gelu"}, '"hidden_act" must be one of'),
         ("tiny-mistral", {"sliding_window": 0}, '"sliding_window"'),
         (
             "tiny-deepseek_v3",
