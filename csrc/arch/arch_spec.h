@@ -165,6 +165,7 @@ struct Multipliers {
 enum class WindowRule : uint8_t {
   kNever,
   kAllLayers,       // unless sliding_window is null
+  kAllOrByType,     // likewise; or layer_types
   kAllIfAsked,      // use_sliding_window: all layers; or layer_types
   kEvenBelowLayer,  // use_sliding_window: layers 0, 2, ... below max_window_layers; or layer_types
   kFromLayer,       // use_sliding_window: layers max_window_layers and up; or layer_types
@@ -270,6 +271,7 @@ struct ArchDefaults {
   double partial_rotary_factor = 1;
   std::string_view rope_parameters{};  // JSON; empty: rope_theta alone
   int64_t sliding_window = 0;
+  int64_t max_window_layers = 28;
   int64_t sliding_window_pattern = 0;
   bool tie_word_embeddings = false;
   double attn_soft_cap = 0;   // 0: none
@@ -314,6 +316,7 @@ struct ArchSpec {
   bool reads_mrope = false;          // positions of images, which are one number in texts
   bool reads_query_scaling = false;  // llama_4_scaling_beta
   WindowRule window_rule = WindowRule::kNever;
+  bool reads_window_pattern = false;          // sliding_window_pattern, else that of `defaults`
   bool local_rope = false;                    // layers with a window have a rope of their own
   std::string_view local_rope_theta_field{};  // its theta outside rope_parameters; empty: none
   RopeRule rope_rule = RopeRule::kAllLayers;

@@ -87,6 +87,18 @@ constexpr ArchSpec Glm(std::string_view architecture, std::span<const NormName> 
   };
 }
 
+constexpr ArchSpec Mistral(std::string_view architecture, WindowRule window_rule) {
+  return {
+      .architecture = architecture,
+      .projections = kSeparateProjections,
+      .norms = kPreNorms,
+      .window_rule = window_rule,
+      .defaults = {.num_key_value_heads = 8,
+                   .max_position_embeddings = 131072,
+                   .sliding_window = 4096},
+  };
+}
+
 constexpr ArchSpec Ministral3(std::string_view architecture) {
   return {
       .architecture = architecture,
@@ -129,6 +141,7 @@ inline constexpr ArchSpec kGatedRows[] = {
      .norms = kPostNormsQk,
      .qk_norm = QkNorm::kPerHead,
      .window_rule = WindowRule::kEveryButNthIfAny,
+     .reads_window_pattern = true,
      .rope_rule = RopeRule::kInWindowsIfAny,
      .defaults = {.norm_eps = 1e-5, .sliding_window = 4096, .sliding_window_pattern = 4}},
     {.architecture = "Ernie4_5ForCausalLM",
@@ -174,7 +187,8 @@ inline constexpr ArchSpec kGatedRows[] = {
                   .max_position_embeddings = 32768,
                   .norm_eps = 1e-5,
                   .rope_theta = 1e6,
-                  .sliding_window = 4096}},
+                  .sliding_window = 4096,
+                  .max_window_layers = 80}},
     {.architecture = "Qwen3VLForConditionalGeneration",
      .config_section = "text_config",
      .projections = kSeparateProjections,
@@ -273,6 +287,7 @@ constexpr ArchSpec Cohere2() {
   spec.qk_norm = QkNorm::kNone;
   spec.has_qk_norm = kAlways;
   spec.window_rule = WindowRule::kEveryButNth;
+  spec.reads_window_pattern = true;
   spec.rope_rule = RopeRule::kInWindows;
   spec.defaults.rope_theta = 1e4;
   spec.defaults.sliding_window = 4096;

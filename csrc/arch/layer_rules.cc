@@ -35,14 +35,18 @@ std::vector<bool> DefaultWindows(const ConfigFields& fields, const ArchSpec& arc
                                  const Layers& layers, int64_t window) {
   const auto num_layers = static_cast<int64_t>(layers.size());
   const WindowRule rule = arch.window_rule;
-  const int64_t from = fields.Integer("max_window_layers", 28, 0, kMaxPositions);
-  const int64_t nth =
-      fields.Integer("sliding_window_pattern", arch.defaults.sliding_window_pattern, 1, kMaxLayers);
+  const int64_t from =
+      fields.Integer("max_window_layers", arch.defaults.max_window_layers, 0, kMaxPositions);
+  const int64_t usual = arch.defaults.sliding_window_pattern;
+  const int64_t nth = arch.reads_window_pattern
+                          ? fields.Integer("sliding_window_pattern", usual, 1, kMaxLayers)
+                          : usual;
   std::vector<bool> has(layers.size());
   for (int64_t i = 0; i < num_layers; ++i) {
     const bool has_rope = layers[static_cast<size_t>(i)].rope != LayerConfig::kNoRope;
     has[static_cast<size_t>(i)] =
         (rule == WindowRule::kAllLayers && window > 0) ||
+        (rule == WindowRule::kAllOrByType && window > 0) ||
         (rule == WindowRule::kAllIfAsked && window > 0) ||
         (rule == WindowRule::kEvenBelowLayer && window > 0 && i % 2 == 0 && i < from) ||
         (rule == WindowRule::kFromLayer && window > 0 && i >= from) ||

@@ -77,6 +77,9 @@ TEST(ModelConfig, WindowRules) {
   EXPECT_EQ(Windows(Read("Qwen2MoeForCausalLM",
                          asked + R"(, "max_window_layers": 3, "num_hidden_layers": 6)")),
             (std::vector<int64_t>{9, 0, 9, 0, 0, 0}));
+  const std::vector<int64_t> images =
+      Windows(Read("Qwen2_5_VLForConditionalGeneration", asked + R"(, "num_hidden_layers": 82)"));
+  EXPECT_EQ(std::vector<int64_t>(images.end() - 3, images.end()), (std::vector<int64_t>{0, 9, 9}));
   EXPECT_EQ(Windows(Read("Gemma2ForCausalLM", R"("sliding_window": 5, )" + layers)),
             (std::vector<int64_t>{5, 0, 5, 0, 5, 0, 5}));
   const ModelConfig gemma3 = Read("Gemma3ForCausalLM", R"("sliding_window": 5, )" + layers);

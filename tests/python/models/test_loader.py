@@ -147,6 +147,12 @@ READINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma-activation": ("tiny-gemma", {"hidden_act": "silu"}),
     "gemma-ignores-hidden_activation": ("tiny-gemma", {"hidden_activation": "silu"}),
     "gemma-gelu": ("tiny-gemma", {"hidden_act": "gelu"}),
+    "gemma2-ignores-pattern": ("tiny-gemma2", {"layer_types": ..., "sliding_window_pattern": 3}),
+    "olmo3-ignores-pattern": ("tiny-olmo3", {"layer_types": ..., "sliding_window_pattern": 2}),
+    "mistral-layer_types": (
+        "tiny-mistral",
+        {"layer_types": ["full_attention", "sliding_attention", "full_attention"]},
+    ),
 }
 
 
