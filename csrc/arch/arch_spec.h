@@ -269,7 +269,8 @@ struct ArchDefaults {
   double rope_theta = 1e4;
   double local_rope_theta = 1e4;
   double partial_rotary_factor = 1;
-  std::string_view rope_parameters{};  // JSON; empty: rope_theta alone
+  std::string_view rope_parameters{};            // JSON; empty: rope_theta alone
+  int64_t original_max_position_embeddings = 0;  // 0: what the rope's parameters say
   int64_t sliding_window = 0;
   int64_t max_window_layers = 28;
   int64_t sliding_window_pattern = 0;
@@ -313,6 +314,8 @@ struct ArchSpec {
   bool reads_partial_rotary_factor = false;
   bool interleaved_rope = false;     // rotates pairs of neighbours
   bool yarn_is_longrope = false;     // in its old checkpoints, as is "su"
+  bool reads_rope_alpha = false;     // "dynamic" with alpha is a fixed stretch of the base
+  bool reads_rope_mscales = false;   // short_mscale, long_mscale of longrope
   bool reads_mrope = false;          // positions of images, which are one number in texts
   bool reads_query_scaling = false;  // llama_4_scaling_beta
   WindowRule window_rule = WindowRule::kNever;

@@ -164,6 +164,7 @@ inline constexpr ArchSpec kGatedRows[] = {
      .rope_before_qk_norm = true,
      .qkv_bias = kAttentionBias,
      .out_bias = kAttentionBias,
+     .reads_rope_alpha = true,
      .defaults = {.norm_eps = 1e-5}},
     {.architecture = "InternLM3ForCausalLM",
      .projections = kSeparateProjections,

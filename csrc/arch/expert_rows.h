@@ -104,8 +104,8 @@ inline constexpr ProjectionName kGptOssExperts[] = {
 inline constexpr ExpertSpelling kGptOssSpellings[] = {{kGptOssExperts}, {kQwenEach}};
 inline constexpr VectorName kGptOssVectors[] = {{"self_attn.sinks", VectorRole::kSinks}};
 inline constexpr std::string_view kGptOssRope =
-    R"({"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0,
-        "beta_slow": 1.0, "truncate": false, "original_max_position_embeddings": 4096})";
+    R"({"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+        "truncate": false, "original_max_position_embeddings": 4096})";
 
 inline constexpr ExpertSpelling kDeepSeekV2Spellings[] = {{kGlmEach}, {kGlmJoined}};
 
@@ -288,6 +288,7 @@ inline constexpr ArchSpec kExpertRows[] = {
      .qkv_bias = kAttentionBias,
      .out_bias = kAttentionBias,
      .head_bias = {.field = "lm_head_bias"},
+     .reads_rope_mscales = true,
      .window_rule = WindowRule::kAllLayers,
      .experts = {.num_experts = "num_local_experts",
                  .ffn_size = "intermediate_size",
@@ -357,6 +358,7 @@ inline constexpr ArchSpec kExpertRows[] = {
                   .head_dim = 64,
                   .max_position_embeddings = 131072,
                   .norm_eps = 1e-5,
+                  .rope_theta = 1.5e5,
                   .rope_parameters = kGptOssRope,
                   .sliding_window = 128,
                   .sliding_window_pattern = 2}},

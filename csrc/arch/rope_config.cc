@@ -27,7 +27,9 @@ struct RopeReader {
     rope.theta = params.Positive("rope_theta", default_theta);
     rope.rotary_dim = RotaryDim(params);
     const std::string type = params.String("rope_type", params.String("type", "default"));
-    if (type == "dynamic" && params.Has("alpha")) StretchBase(params, rope);
+    if (type == "dynamic" && arch.reads_rope_alpha && params.Has("alpha")) {
+      StretchBase(params, rope);
+    }
     if (type == "default" || type == "dynamic" || (type == "mrope" && arch.reads_mrope))
       return rope;
     if (type == "linear") {
@@ -67,8 +69,9 @@ struct RopeReader {
   // The context before scaling: the model's own field wins, as in transformers.
   int64_t OriginalPositions(const ConfigFields& params) const {
     constexpr char kField[] = "original_max_position_embeddings";
-    const int64_t absent = params.Integer(kField, lengths.max_positions, 1, kMaxPositions);
-    return fields.Integer(kField, absent, 1, kMaxPositions);
+    const int64_t given = params.Integer(kField, lengths.max_positions, 1, kMaxPositions);
+    const int64_t of_family = arch.defaults.original_max_position_embeddings;
+    return fields.Integer(kField, of_family != 0 ? of_family : given, 1, kMaxPositions);
   }
 
   // HunYuan's "dynamic": a fixed stretch of the base, whatever the length.
@@ -118,8 +121,8 @@ struct RopeReader {
     const std::vector<double> long_factors = LongRopeFactors(params, rope, "long_factor");
     const bool is_long = HasLongSequences(rope, lengths);
     rope.factors = is_long ? long_factors : short_factors;
-    const char* scale = is_long ? "long_mscale" : "short_mscale";  // of Phi-3.5-MoE
-    if (params.Has(scale)) {
+    const char* scale = is_long ? "long_mscale" : "short_mscale";
+    if (arch.reads_rope_mscales && params.Has(scale)) {
       rope.attention_factor = params.Positive(scale, std::nullopt);
       return;
     }
@@ -129,8 +132,10 @@ struct RopeReader {
         rope.factor <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(rope.factor) / context));
   }
 
-  // The first releases of MiniMax-M2 state the number of dimensions instead of the part.
+  // Null is all of them. The first releases of MiniMax-M2 state the number of dimensions instead of
+  // the part.
   double PartWithoutField() const {
+    if (fields.IsNull("partial_rotary_factor")) return 1.0;
     if (!arch.reads_partial_rotary_factor || !fields.Has("rotary_dim")) {
       return arch.defaults.partial_rotary_factor;
     }
@@ -151,6 +156,10 @@ struct RopeReader {
   }
 };
 
+bool IsByLayerType(const ConfigFields& params) {
+  return params.HasObject("full_attention") || params.HasObject("sliding_attention");
+}
+
 }  // namespace
 
 ConfigFields RopeParameters(const ConfigFields& fields, const ArchSpec& arch) {
@@ -164,26 +173,41 @@ ConfigFields RopeParameters(const ConfigFields& fields, const ArchSpec& arch) {
 
 std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& arch,
                                   int64_t head_dim, const SequenceLengths& lengths) {
-  const ConfigFields params = RopeParameters(fields, arch);
-  const bool by_layer_type =
-      params.HasObject("full_attention") || params.HasObject("sliding_attention");
-  if (by_layer_type && !arch.local_rope) {
-    fields.Fail("rope_parameters",
-                "per layer type are not supported for " + std::string(arch.architecture));
-  }
   const auto read = [&](const ConfigFields& rope, double default_theta) {
     return RopeReader{fields, arch, head_dim, lengths, default_theta}.Read(rope);
   };
-  std::vector<RopeConfig> ropes;
-  ropes.push_back(read(by_layer_type ? params.Object("full_attention") : params,
-                       fields.Positive("rope_theta", arch.defaults.rope_theta)));
-  if (arch.local_rope) {
-    const std::string theta(arch.local_rope_theta_field);
-    const double absent = arch.defaults.local_rope_theta;
-    ropes.push_back(read(params.Object("sliding_attention"),
-                         theta.empty() ? absent : fields.Positive(theta.c_str(), absent)));
+  const double default_theta = fields.Positive("rope_theta", arch.defaults.rope_theta);
+  if (!arch.local_rope) {
+    const ConfigFields params = RopeParameters(fields, arch);
+    if (IsByLayerType(params)) {
+      fields.Fail("rope_parameters",
+                  "per layer type are not supported for " + std::string(arch.architecture));
+    }
+    return {read(params, default_theta)};
   }
-  return ropes;
+  // rope_parameters has an object for each rope, and the older rope_scaling is of the first one.
+  const ConfigFields by_type = fields.Object("rope_parameters");
+  const ConfigFields scaling = fields.Object("rope_scaling");
+  if (fields.HasObject("rope_parameters") && !IsByLayerType(by_type)) {
+    fields.Fail("rope_parameters",
+                "must have the objects \"full_attention\" and "
+                "\"sliding_attention\" for " +
+                    std::string(arch.architecture));
+  }
+  if (IsByLayerType(scaling)) {
+    fields.Fail("rope_scaling", "per layer type are not supported (but \"rope_parameters\" are)");
+  }
+  // Else transformers would add the scaling to a rope that is "default", which changes nothing.
+  if (fields.HasObject("rope_scaling") && !scaling.Has("rope_type")) {
+    fields.Fail("rope_scaling", "must have a \"rope_type\" for " + std::string(arch.architecture));
+  }
+  const ConfigFields full = by_type.Object("full_attention");
+  const std::string local_theta(arch.local_rope_theta_field);
+  const double absent = arch.defaults.local_rope_theta;
+  return {read(fields.HasObject("rope_scaling") ? scaling : full,
+               full.Positive("rope_theta", default_theta)),
+          read(by_type.Object("sliding_attention"),
+               local_theta.empty() ? absent : fields.Positive(local_theta.c_str(), absent))};
 }
 
 int64_t ExactPositions(const std::vector<RopeConfig>& ropes, const SequenceLengths& lengths) {

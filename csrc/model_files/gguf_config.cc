@@ -196,6 +196,9 @@ class ConfigWriter {
     const bool by_factors = one != nullptr || (longer != nullptr && shorter != nullptr);
     std::optional<double> attention = file_.Number(Key("rope.scaling.attn_factor"));
     if (!attention) attention = file_.Number(Key("rope.scaling.yarn_attn_factor"));
+    const std::string original = Key("rope.scaling.original_context_length");
+    // Phi-3 reads it here, Ministral 3 below.
+    if (one == nullptr) Add("original_max_position_embeddings", file_.Integer(original));
     json_.Name("rope_scaling").BeginObject();
     json_.Add("rope_type", by_factors ? "longrope" : type == "none" ? "default" : type);
     Add("factor", factor);
@@ -208,8 +211,7 @@ class ConfigWriter {
         PutNumbers("short_factor", file_.ReadFloats(*shorter));
         PutNumbers("long_factor", file_.ReadFloats(*longer));
       }
-      Add("original_max_position_embeddings",
-          file_.Integer(Key("rope.scaling.original_context_length")));
+      Add("original_max_position_embeddings", file_.Integer(original));
     }
     Add("attention_factor", attention);
     if (type == "yarn") WriteYarn();

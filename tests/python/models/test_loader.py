@@ -142,16 +142,36 @@ def test_base_of_rope_that_the_config_leaves_out(tmp_path: Path, like: str) -> N
     assert relative_error(logits(path), transformers_logits(path, PROMPT)) < 1e-4
 
 
+LONGROPE = {
+    "rope_type": "longrope",
+    "original_max_position_embeddings": 64,
+    "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 2.5],
+    "long_factor": [1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 9.0],
+}
+LINEAR = {"rope_type": "linear", "factor": 4.0}
 # Fields that mean something else in another family, or absent or null something else than 0.
 READINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma-activation": ("tiny-gemma", {"hidden_act": "silu"}),
     "gemma-ignores-hidden_activation": ("tiny-gemma", {"hidden_activation": "silu"}),
     "gemma-gelu": ("tiny-gemma", {"hidden_act": "gelu"}),
+    "gemma3-scaling-and-ropes": ("tiny-gemma3_text", {"rope_scaling": LINEAR}),
     "gemma2-ignores-pattern": ("tiny-gemma2", {"layer_types": ..., "sliding_window_pattern": 3}),
     "olmo3-ignores-pattern": ("tiny-olmo3", {"layer_types": ..., "sliding_window_pattern": 2}),
     "mistral-layer_types": (
         "tiny-mistral",
         {"layer_types": ["full_attention", "sliding_attention", "full_attention"]},
+    ),
+    "gpt_oss-base-of-rope": ("tiny-gpt_oss", {"rope_parameters": LINEAR}),
+    "gpt_oss-base-alone": ("tiny-gpt_oss", {"rope_parameters": ..., "rope_theta": 100.0}),
+    "phi3-original-context": (
+        "tiny-phi3",
+        {"original_max_position_embeddings": ..., "rope_parameters": LONGROPE},
+    ),
+    "alpha": ("tiny-llama", {"rope_parameters": {**LINEAR, "rope_type": "dynamic", "alpha": 50.0}}),
+    "mscales": ("tiny-llama", {"rope_parameters": {**LONGROPE, "long_mscale": 1.5}}),
+    "partial-rotary-null": (
+        "tiny-glm",
+        {"partial_rotary_factor": None, "rope_parameters": {"rope_theta": 1e4}},
     ),
 }
 

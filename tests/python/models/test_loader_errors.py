@@ -474,6 +474,9 @@ def test_wrong_config_field(llama: Path, fields: dict[str, Any], message: str) -
         ("tiny-gemma2", {"query_pre_attn_scalar": 0}, '"query_pre_attn_scalar"'),
         ("tiny-gemma2", {"hidden_activation": "gelu"}, '"hidden_activation" must be one of'),
         ("tiny-starcoder2", {"hidden_act": "gelu"}, '"hidden_act" must be one of'),
+        ("tiny-gemma3_text", {"rope_parameters": {"rope_theta": 5}}, '"sliding_attention" for Gem'),
+        ("tiny-gemma3_text", {"rope_scaling": {"type": "linear", "factor": 8}}, '"rope_type"'),
+        ("tiny-gemma3_text", {"rope_scaling": {"full_attention": {"factor": 8}}}, "per layer type"),
         ("tiny-mistral", {"sliding_window": 0}, '"sliding_window"'),
         (
             "tiny-deepseek_v3",
