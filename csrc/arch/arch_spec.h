@@ -310,7 +310,8 @@ struct ArchSpec {
   std::string_view default_activation = "silu";
   bool gelu_is_tanh = false;  // "gelu" means "gelu_pytorch_tanh", as the first releases had it
   Multipliers multipliers{};
-  bool reads_soft_caps = false;
+  bool reads_attention_soft_cap = false;  // attn_logit_softcapping
+  bool reads_final_soft_cap = false;      // final_logit_softcapping
   bool reads_partial_rotary_factor = false;
   bool interleaved_rope = false;     // rotates pairs of neighbours
   bool yarn_is_longrope = false;     // in its old checkpoints, as is "su"

@@ -25,7 +25,7 @@ constexpr ArchSpec Gemma3(std::string_view architecture) {
       .activation_field = "hidden_activation",
       .default_activation = "gelu_pytorch_tanh",
       .multipliers = kGemma2Multipliers,
-      .reads_soft_caps = true,
+      .reads_final_soft_cap = true,
       .window_rule = WindowRule::kEveryButNth,
       .reads_window_pattern = true,
       .local_rope = true,
@@ -44,6 +44,7 @@ constexpr ArchSpec Gemma3(std::string_view architecture) {
 
 constexpr ArchSpec Gemma3WithVision() {
   ArchSpec spec = Gemma3("Gemma3ForConditionalGeneration");
+  spec.reads_final_soft_cap = false;
   spec.config_section = "text_config";
   spec.ignored_prefixes = kVisionParts;
   return spec;
@@ -106,7 +107,8 @@ constexpr ArchSpec kFirstRows[] = {
      .activation_field = "hidden_activation",
      .default_activation = "gelu_pytorch_tanh",
      .multipliers = kGemma2Multipliers,
-     .reads_soft_caps = true,
+     .reads_attention_soft_cap = true,
+     .reads_final_soft_cap = true,
      .window_rule = WindowRule::kEveryButNth,
      .defaults = {.head_dim = 256,
                   .max_position_embeddings = 8192,

@@ -235,9 +235,11 @@ void ReadLayerMath(const ConfigFields& fields, bool gelu_is_tanh, ModelConfig& c
   config.head_bias = ReadSwitch(fields, arch.head_bias);
   config.parallel_blocks = ReadSwitch(fields, arch.parallel_blocks);
   if (ReadSwitch(fields, arch.has_qk_norm)) config.qk_norm = arch.qk_norm;
-  if (arch.reads_soft_caps) {
+  if (arch.reads_attention_soft_cap) {
     config.attention_soft_cap =
         ReadSoftCap(fields, "attn_logit_softcapping", arch.defaults.attn_soft_cap);
+  }
+  if (arch.reads_final_soft_cap) {
     config.final_soft_cap =
         ReadSoftCap(fields, "final_logit_softcapping", arch.defaults.final_soft_cap);
   }

@@ -47,7 +47,7 @@ ModelConfig SmallConfig(const char* architecture) {
     config.embedding_scale = 12;
     config.residual_norm_eps = 4e-5f;
   }
-  if (config.arch->reads_soft_caps) {
+  if (config.arch->reads_attention_soft_cap) {
     config.attention_soft_cap = 2;
     config.final_soft_cap = 3;
     config.activation = kernels::Activation::kGeluTanh;

@@ -154,6 +154,8 @@ READINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma-activation": ("tiny-gemma", {"hidden_act": "silu"}),
     "gemma-ignores-hidden_activation": ("tiny-gemma", {"hidden_activation": "silu"}),
     "gemma-gelu": ("tiny-gemma", {"hidden_act": "gelu"}),
+    "gemma3-ignores-attention-cap": ("tiny-gemma3_text", {"attn_logit_softcapping": 5.0}),
+    "gemma3-caps-logits": ("tiny-gemma3_text", {"final_logit_softcapping": 5.0}),
     "gemma3-scaling-and-ropes": ("tiny-gemma3_text", {"rope_scaling": LINEAR}),
     "gemma2-ignores-pattern": ("tiny-gemma2", {"layer_types": ..., "sliding_window_pattern": 3}),
     "olmo3-ignores-pattern": ("tiny-olmo3", {"layer_types": ..., "sliding_window_pattern": 2}),
