@@ -283,6 +283,8 @@ struct ArchSpec {
   std::string_view architecture;
   // Object of config.json with the text model's fields, or "". Older files may have them outside.
   std::string_view config_section{};
+  // Of a second row of the architecture: for a section of this model_type.
+  std::string_view text_model_type{};
   std::span<const ProjectionName> projections;
   std::span<const NormName> norms;
   TensorNames names{};
@@ -342,6 +344,8 @@ std::string MlcModelTypeList();                               // "llama, ..."
 
 std::span<const ArchSpec> SupportedArchitectures();
 const ArchSpec* FindArchitecture(std::string_view architecture);  // nullptr: not supported
-std::string SupportedArchitectureList();                          // "LlamaForCausalLM, ..."
+// The row of the same architecture for a section of this model_type.
+const ArchSpec* RowOfText(const ArchSpec* row, std::string_view model_type);
+std::string SupportedArchitectureList();  // "LlamaForCausalLM, ..."
 
 }  // namespace mlc_native

@@ -211,9 +211,19 @@ const ArchSpec* FindArchitecture(std::string_view architecture) {
   return it == std::end(kArchitectures) ? nullptr : it;
 }
 
+const ArchSpec* RowOfText(const ArchSpec* row, std::string_view model_type) {
+  const auto* it =
+      std::find_if(std::begin(kArchitectures), std::end(kArchitectures), [&](const ArchSpec& spec) {
+        return spec.architecture == row->architecture && !spec.text_model_type.empty() &&
+               spec.text_model_type == model_type;
+      });
+  return it == std::end(kArchitectures) ? row : it;
+}
+
 std::string SupportedArchitectureList() {
   std::string list;
   for (const ArchSpec& spec : kArchitectures) {
+    if (!spec.text_model_type.empty()) continue;
     if (!list.empty()) list += ", ";
     list += spec.architecture;
   }

@@ -114,13 +114,19 @@ constexpr ArchSpec Ministral3(std::string_view architecture) {
   };
 }
 
-// Its text model is a Mistral or a Ministral 3; what differs is given.
-constexpr ArchSpec Mistral3WithVision() {
-  ArchSpec spec = Ministral3("Mistral3ForConditionalGeneration");
-  spec.config_section = "text_config";
-  spec.ignored_prefixes = kVisionParts;
-  spec.defaults.rope_parameters = {};
-  spec.defaults.tie_word_embeddings = true;
+// `text`: of the model in its text_config.
+constexpr ArchSpec Mistral3WithVision(ArchSpec text) {
+  text.config_section = "text_config";
+  text.ignored_prefixes = kVisionParts;
+  text.defaults.tie_word_embeddings = true;
+  return text;
+}
+
+constexpr std::string_view kMistral3 = "Mistral3ForConditionalGeneration";
+
+constexpr ArchSpec Ministral3WithVision() {
+  ArchSpec spec = Mistral3WithVision(Ministral3(kMistral3));
+  spec.text_model_type = "ministral3";
   return spec;
 }
 
@@ -128,7 +134,8 @@ inline constexpr ArchSpec kGatedRows[] = {
     Glm("GlmForCausalLM", kPreNorms),
     Glm("Glm4ForCausalLM", kGlm4Norms),
     Ministral3("Ministral3ForCausalLM"),
-    Mistral3WithVision(),
+    Mistral3WithVision(Mistral(kMistral3, WindowRule::kAllLayers)),
+    Ministral3WithVision(),
     {.architecture = "SeedOssForCausalLM",
      .projections = kSeparateProjections,
      .norms = kPreNorms,

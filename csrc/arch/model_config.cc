@@ -295,15 +295,15 @@ ModelConfig ReadHuggingFaceConfig(const std::string& folder, int64_t longest) {
   if (DescribesDraftHead(root)) {
     root.Fail("model", "is a draft head, which only guesses the tokens of another model");
   }
-  const ArchSpec& arch = ReadArchitecture(root);
-  const std::string section(arch.config_section);
+  const ArchSpec& named = ReadArchitecture(root);
+  const std::string section(named.config_section);
   const bool outside =
       section.empty() || (!root.HasObject(section.c_str()) && root.Has("hidden_size"));
   if (!outside && !root.HasObject(section.c_str())) {
     root.FailValue(section.c_str(), "a JSON object");
   }
   const ConfigFields fields = outside ? root : root.Object(section.c_str());
-  return ReadDecoder(arch, root, fields, longest);
+  return ReadDecoder(*RowOfText(&named, fields.String("model_type", "")), root, fields, longest);
 }
 
 // The sizes of an MLC folder under the names of config.json. In an MLC folder, 0 and -1 mean "not

@@ -25,6 +25,7 @@ from mlc_native import inspect_model
 from mlc_native._core import testing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+from dense_shapes import TINY
 from make_random_checkpoint import make_checkpoint
 
 WEIGHTS = "model.safetensors"
@@ -184,6 +185,20 @@ def test_fields_are_read_as_transformers_reads_them(tmp_path: Path, reading: str
     path = make_checkpoint(like, tmp_path / like)
     edit_config(path, edit)
     assert relative_error(logits(path), transformers_logits(path, PROMPT)) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("text", "absent"),
+    [("ministral3", ["rope_parameters"]), ("mistral", ["rms_norm_eps", "sliding_window"])],
+)
+def test_defaults_are_those_of_the_text_model(tmp_path: Path, text: str, absent: list[str]) -> None:
+    fields = {**TINY, "model_type": text, "head_dim": 16, "hidden_act": "silu"}
+    path = make_checkpoint("tiny-mistral3", tmp_path / "m", overrides={"text_config": fields})
+    config = json.loads((path / "config.json").read_text())
+    for field in absent:
+        del config["text_config"][field]
+    (path / "config.json").write_text(json.dumps(config))
+    assert relative_error(logits(path), transformers_logits(path, PROMPT)) < 1e-5
 
 
 def test_names_without_the_outer_module(tmp_path: Path) -> None:
