@@ -42,6 +42,10 @@ class Reader {
     router.num_experts = Size(renamed && has_local ? "num_local_experts" : rule_.num_experts,
                               rule_.absent.num_experts, kernels::kMaxExperts);
     router.num_chosen = Size(rule_.num_chosen, rule_.absent.num_chosen, router.num_experts);
+    if (router.num_chosen > router.num_experts) {  // the family's default, which is not checked
+      fields_.FailValue(std::string(rule_.num_chosen).c_str(),
+                        "given, in [1, " + std::to_string(router.num_experts) + "]");
+    }
     ReadGroups(router);
     router.renormalize =
         rule_.renormalize.empty()
@@ -56,6 +60,7 @@ class Reader {
           static_cast<float>(fields_.Number(std::string(rule_.scale).c_str(), rule_.absent.scale));
     }
     if (rule_.score == kernels::RouterScore::kSparseMixer) {
+      if (router.num_chosen != 2) fields_.FailValue(std::string(rule_.num_chosen).c_str(), "2");
       router.jitter = static_cast<float>(fields_.Number("router_jitter_noise", 0.01));
     }
     return router;

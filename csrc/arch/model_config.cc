@@ -129,9 +129,11 @@ void ReadSizes(const ConfigFields& fields, ModelConfig& config) {
   config.hidden_size = size("hidden_size", 0);
   config.ffn_size = size(std::string(config.arch->ffn_size_field).c_str(), 0);
   config.num_heads = size("num_attention_heads", absent.num_attention_heads);
+  // Here and for head_dim, null means what follows from other fields, whatever the family's
+  // default.
+  const bool as_heads = fields.IsNull("num_key_value_heads") || absent.num_key_value_heads == 0;
   config.num_kv_heads =
-      size("num_key_value_heads",
-           absent.num_key_value_heads != 0 ? absent.num_key_value_heads : config.num_heads);
+      size("num_key_value_heads", as_heads ? config.num_heads : absent.num_key_value_heads);
   config.layers.resize(
       static_cast<size_t>(fields.Integer("num_hidden_layers", std::nullopt, 1, kMaxLayers)));
   config.max_positions =
@@ -141,7 +143,8 @@ void ReadSizes(const ConfigFields& fields, ModelConfig& config) {
                      "a divisor of \"num_attention_heads\" = " + std::to_string(config.num_heads));
   }
   if (config.arch->latent.exists) return ReadLatentSizes(fields, config);
-  const bool derive = !fields.Has("head_dim") && absent.head_dim == 0;
+  const bool derive =
+      !fields.Has("head_dim") && (fields.IsNull("head_dim") || absent.head_dim == 0);
   if (derive && config.hidden_size % config.num_heads != 0) {
     fields.FailValue("num_attention_heads",
                      "a divisor of \"hidden_size\" = " + std::to_string(config.hidden_size));

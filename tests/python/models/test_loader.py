@@ -187,6 +187,14 @@ def test_fields_are_read_as_transformers_reads_them(tmp_path: Path, reading: str
     assert relative_error(logits(path), transformers_logits(path, PROMPT)) < 1e-4
 
 
+def test_null_sizes_of_attention_follow_from_the_others(tmp_path: Path) -> None:
+    """Whatever the family has when they are absent; here 8 heads of 128."""
+    sizes = {"num_key_value_heads": 4, "head_dim": 16}
+    path = make_checkpoint("tiny-seed_oss", tmp_path / "m", overrides=sizes)
+    edit_config(path, dict.fromkeys(sizes))
+    assert relative_error(logits(path), transformers_logits(path, PROMPT)) < 1e-4
+
+
 @pytest.mark.parametrize(
     ("text", "absent"),
     [("ministral3", ["rope_parameters"]), ("mistral", ["rms_norm_eps", "sliding_window"])],

@@ -477,6 +477,8 @@ def test_wrong_config_field(llama: Path, fields: dict[str, Any], message: str) -
         ("tiny-gemma3_text", {"rope_parameters": {"rope_theta": 5}}, '"sliding_attention" for Gem'),
         ("tiny-gemma3_text", {"rope_scaling": {"type": "linear", "factor": 8}}, '"rope_type"'),
         ("tiny-gemma3_text", {"rope_scaling": {"full_attention": {"factor": 8}}}, "per layer type"),
+        ("tiny-qwen3_moe", {"num_experts_per_tok": None, "num_local_experts": 5}, "in [1, 5]"),
+        ("tiny-phimoe", {"num_experts_per_tok": 3}, '"num_experts_per_tok" must be 2'),
         ("tiny-mistral", {"sliding_window": 0}, '"sliding_window"'),
         (
             "tiny-deepseek_v3",
