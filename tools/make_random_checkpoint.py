@@ -227,6 +227,20 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 4, "sliding_window": 128, "max_position_embeddings": 131072,
         "tie_word_embeddings": False,
     },
+    "deepseek-v2-lite": {
+        "model_type": "deepseek_v2", "vocab_size": 102400, "hidden_size": 2048,
+        "intermediate_size": 10944, "num_hidden_layers": 27, "num_attention_heads": 16,
+        "num_key_value_heads": 16, "q_lora_rank": None, "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        "moe_intermediate_size": 1408, "n_routed_experts": 64, "num_experts_per_tok": 6,
+        "n_shared_experts": 2, "first_k_dense_replace": 1, "topk_method": "greedy",
+        "max_position_embeddings": 163840, "tie_word_embeddings": False,
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 1e4, "factor": 40.0, "beta_fast": 32.0,
+            "beta_slow": 1.0, "mscale": 0.707, "mscale_all_dim": 0.707,
+            "original_max_position_embeddings": 4096,
+        },
+    },
     "tiny-gpt_oss": {
         "model_type": "gpt_oss", **_TINY, "intermediate_size": 96, "num_hidden_layers": 4,
         "head_dim": 32, "num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 40,

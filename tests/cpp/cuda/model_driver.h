@@ -22,6 +22,11 @@ inline constexpr const char* kQwenExperts =
     R"("head_dim": 16, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24)";
 inline constexpr const char* kGptOssExperts =
     R"("head_dim": 16, "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 9)";
+// Of DeepseekV3ForCausalLM, with latent attention; every row has all experts.
+inline constexpr const char* kLatent =
+    R"("q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+       "v_head_dim": 16, "n_routed_experts": 3, "num_experts_per_tok": 3, "n_group": 1,
+       "topk_group": 1, "moe_intermediate_size": 16, "first_k_dense_replace": 1)";
 
 // A tiny checkpoint, which a test can load several times.
 class TinyModel {

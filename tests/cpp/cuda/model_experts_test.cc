@@ -53,6 +53,16 @@ TEST(CudaModel, LatentAttentionIsTheCpusInFloat32) {
   }
 }
 
+TEST(CudaModel, LatentAttentionOfSixteenAndFewerBitsIsNearFloat32) {
+  TinyModel tiny("DeepseekV3ForCausalLM", kLatent);
+  const std::vector<float> want = SomeSteps(*tiny.OnCpu());
+  EXPECT_LT(Difference(SomeSteps(*tiny.OnDevice("bfloat16")), want), 3e-2);
+  EXPECT_LT(Difference(SomeSteps(*tiny.OnDevice("float16")), want), 5e-3);
+  ModelSource source = tiny.Source("float16");
+  source.quantization = WeightQuantization::kQ8;
+  EXPECT_LT(Difference(SomeSteps(*tiny.Load(source)), want), 2e-2);
+}
+
 // Every row has all experts, of which rounding could otherwise choose others.
 TEST(CudaModel, ExpertsOfSixteenAndFewerBitsAreNearFloat32) {
   TinyModel tiny("GptOssForCausalLM", R"("head_dim": 16, "num_local_experts": 3,

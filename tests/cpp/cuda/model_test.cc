@@ -164,7 +164,8 @@ void CheckThatARowIsTheSameInEveryBatch(Model& model) {
 TEST(CudaModel, ARowIsTheSameInEveryBatch) {
   for (const auto& [architecture, fields] : {std::pair{"Qwen2ForCausalLM", R"("head_dim": 16)"},
                                              {"Qwen3MoeForCausalLM", kQwenExperts},
-                                             {"GptOssForCausalLM", kGptOssExperts}}) {
+                                             {"GptOssForCausalLM", kGptOssExperts},
+                                             {"DeepseekV3ForCausalLM", kLatent}}) {
     SCOPED_TRACE(architecture);
     TinyModel tiny(architecture, fields);
     CheckThatARowIsTheSameInEveryBatch(*tiny.OnDevice("bfloat16"));
@@ -178,7 +179,8 @@ TEST(CudaModel, TheRowsOfADraftAreThoseOfStepsOfTheirOwn) {
   for (const auto& [architecture, fields] :
        {std::pair{"Gemma2ForCausalLM", R"("head_dim": 16)"},  // with windows
         {"Qwen3ForCausalLM", R"("head_dim": 16)"},
-        {"GptOssForCausalLM", kGptOssExperts}}) {
+        {"GptOssForCausalLM", kGptOssExperts},
+        {"DeepseekV3ForCausalLM", kLatent}}) {
     TinyModel tiny(architecture, fields);
     const auto model = tiny.OnDevice("bfloat16");
     const auto prefilled = [&](int64_t index) {
@@ -225,7 +227,8 @@ std::vector<std::vector<float>> DecodeSteps(Model& model, int num_steps) {
 
 TEST(CudaModel, ReplayedStepsHaveTheBitsOfTheFirstOnes) {
   for (const auto& [architecture, fields] : {std::pair{"Gemma2ForCausalLM", R"("head_dim": 16)"},
-                                             {"Qwen3MoeForCausalLM", kQwenExperts}}) {
+                                             {"Qwen3MoeForCausalLM", kQwenExperts},
+                                             {"DeepseekV3ForCausalLM", kLatent}}) {
     TinyModel tiny(architecture, fields);
     const auto model = tiny.OnDevice("float16");
     const auto first = DecodeSteps(*model, 4);
@@ -235,13 +238,16 @@ TEST(CudaModel, ReplayedStepsHaveTheBitsOfTheFirstOnes) {
 
 // Dependent launches are only on GPUs that know them; elsewhere the models are the same.
 TEST(CudaModel, DependentLaunchesAndPrefetchesChangeNoBits) {
-  TinyModel tiny("Qwen3ForCausalLM");
-  const auto usual = DecodeSteps(*tiny.OnDevice("bfloat16"), 5);
-  for (const auto& [variable, value] : {std::pair{"MLC_NATIVE_CUDA_DEPENDENT_LAUNCH", "0"},
-                                        {"MLC_NATIVE_CUDA_PREFETCH_MB", "16"}}) {
-    setenv(variable, value, 1);
-    EXPECT_EQ(DecodeSteps(*tiny.OnDevice("bfloat16"), 5), usual) << variable;
-    unsetenv(variable);
+  for (const auto& [architecture, fields] :
+       {std::pair{"Qwen3ForCausalLM", ""}, {"DeepseekV3ForCausalLM", kLatent}}) {
+    TinyModel tiny(architecture, fields);
+    const auto usual = DecodeSteps(*tiny.OnDevice("bfloat16"), 5);
+    for (const auto& [variable, value] : {std::pair{"MLC_NATIVE_CUDA_DEPENDENT_LAUNCH", "0"},
+                                          {"MLC_NATIVE_CUDA_PREFETCH_MB", "16"}}) {
+      setenv(variable, value, 1);
+      EXPECT_EQ(DecodeSteps(*tiny.OnDevice("bfloat16"), 5), usual) << architecture << variable;
+      unsetenv(variable);
+    }
   }
 }
 
@@ -253,7 +259,8 @@ TEST(CudaModel, RopeInAttentionChangesNoBits) {
         {"Gemma2ForCausalLM", R"("head_dim": 16, "sliding_window": 9)"},
         {"CohereForCausalLM", ""},
         {"Olmo2ForCausalLM", ""},
-        {"Qwen3MoeForCausalLM", kQwenExperts}}) {
+        {"Qwen3MoeForCausalLM", kQwenExperts},
+        {"DeepseekV3ForCausalLM", kLatent}}) {
     TinyModel tiny(architecture, fields);
     const auto steps = [&] {
       const auto model = tiny.OnDevice("bfloat16");
