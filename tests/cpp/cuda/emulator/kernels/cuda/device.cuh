@@ -267,30 +267,40 @@ inline void LoadMatrices(uint32_t (&r)[4], const void* shared, bool transposed) 
   emulator::WarpBarrier();
 }
 
+// A lane's elements, as floats: neighbours are those of one register.
 struct MmaInput {
-  uint32_t a[4];
-  uint32_t b[2];
+  float a[8];
+  float b[4];
 };
 
 template <typename F>
 void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const F& to_float) {
-  const MmaInput mine{{a[0], a[1], a[2], a[3]}, {b0, b1}};
+  const auto half = [&](uint32_t pair, unsigned i) {
+    return to_float(static_cast<uint16_t>(pair >> (i % 2 * 16)));
+  };
+  MmaInput mine;
+  for (unsigned i = 0; i < 8; ++i) mine.a[i] = half(a[i / 2], i);
+  for (unsigned i = 0; i < 4; ++i) mine.b[i] = half(i < 2 ? b0 : b1, i);
   const emulator::WarpExchange all(&mine, sizeof mine);
   const auto input = [&](unsigned lane) { return static_cast<const MmaInput*>(all.of(lane)); };
-  const auto half = [&](uint32_t pair, unsigned k) {
-    return to_float(static_cast<uint16_t>(pair >> (k % 2 * 16)));
-  };
   const unsigned g = threadIdx.x % 32 / 4;
   const unsigned t = threadIdx.x % 4;
-  for (unsigned i = 0; i < 4; ++i) {
-    const unsigned column = 2 * t + i % 2;
-    double sum = c[i];
-    for (unsigned k = 0; k < 16; ++k) {
-      const MmaInput* row = input(4 * g + k % 8 / 2);
-      const MmaInput* col = input(4 * column + k % 8 / 2);
-      sum += static_cast<double>(half(row->a[i / 2 + 2 * (k / 8)], k)) * half(col->b[k / 8], k);
+  const MmaInput* rows[4];
+  for (unsigned i = 0; i < 4; ++i) rows[i] = input(4 * g + i);
+  for (unsigned column = 0; column < 2; ++column) {
+    const MmaInput* columns[4];
+    for (unsigned i = 0; i < 4; ++i) columns[i] = input(4 * (2 * t + column) + i);
+    for (unsigned row = 0; row < 2; ++row) {
+      float& result = c[2 * row + column];
+      double sum = result;
+      for (unsigned k = 0; k < 16; ++k) {
+        const unsigned lane = k % 8 / 2;
+        const unsigned of_row = 4 * (k / 8) + 2 * row + k % 2;
+        const unsigned of_column = 2 * (k / 8) + k % 2;
+        sum += static_cast<double>(rows[lane]->a[of_row]) * columns[lane]->b[of_column];
+      }
+      result = static_cast<float>(sum);
     }
-    c[i] = static_cast<float>(sum);
   }
 }
 
