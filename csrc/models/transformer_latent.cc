@@ -54,6 +54,7 @@ void Transformer::Ops::MakeHeads(size_t layer, RowSteps* steps) {
 }
 
 void Transformer::Ops::RememberValuesAlone() {
+  if (config_.latent->value_dim == config_.head_dim) return;
   const Activations& x = buffers_.attention;
   remembered_.Add(kernels::MoveHeadsArgs{.from = x.data,
                                          .ld_from = x.width,

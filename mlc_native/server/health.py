@@ -24,7 +24,7 @@ class _Probe:
 
 
 def _see_error(task: asyncio.Task[EngineMetrics]) -> None:
-    """Without this, asyncio logs the error of a probe that nobody waits for any more."""
+    """Takes the error of a probe whose caller has left, which asyncio would log otherwise."""
     if not task.cancelled():
         task.exception()
 

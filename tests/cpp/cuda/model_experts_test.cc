@@ -40,12 +40,15 @@ TEST(CudaModel, LatentAttentionIsTheCpusInFloat32) {
   const std::pair<const char*, const char*> models[] = {
       {"DeepseekV3ForCausalLM",
        R"("q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
-          "v_head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2,
+          "v_head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4,
+          "topk_group": 2,
           "moe_intermediate_size": 16, "first_k_dense_replace": 1)"},
       {"DeepseekV2ForCausalLM", R"("q_lora_rank": null, "kv_lora_rank": 24, "qk_nope_head_dim": 8,
-          "qk_rope_head_dim": 8, "v_head_dim": 24, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16)"},
+          "qk_rope_head_dim": 8, "v_head_dim": 24, "n_routed_experts": 6,
+          "num_experts_per_tok": 2, "moe_intermediate_size": 16)"},
       {"Glm4MoeLiteForCausalLM", R"("q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
-          "qk_rope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16)"}};
+          "qk_rope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 6,
+          "num_experts_per_tok": 2, "moe_intermediate_size": 16)"}};
   for (const auto& [architecture, fields] : models) {
     TinyModel tiny(architecture, fields);
     const std::vector<float> want = SomeSteps(*tiny.OnCpu());

@@ -75,7 +75,7 @@ TEST_F(LeasedMapTest, AFileThatIsOverwrittenKeepsItsBytes) {
   EXPECT_EQ(TextOf(*map), content_);
 }
 
-// The threads that nobody calls have nobody to throw to.
+// No caller could catch what these threads throw.
 TEST_F(LeasedMapTest, AReportThatLacksMemoryIsLost) {
   const std::unique_ptr<LeasedMap> map =
       LeasedMap::Make(RegularFile(folder_.file("x")), [] { throw std::bad_alloc(); });
