@@ -34,6 +34,7 @@ struct Sixes {
   static constexpr int kChunks = kQ6Chunks;
   static constexpr int kQuads = kChunks + 1;
   static constexpr int kOffset = 32;
+  static constexpr int kWideFromTiles = 4;  // reading them takes half of a tile's instructions
   using Quad = __m512i;
   static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
     constexpr int kNext = kNextChunk<Vec::kLanes>;

@@ -190,8 +190,9 @@ struct QuantFormat : FormatBase<kFormat> {
   static constexpr bool kSumsIntegers = true;
   static constexpr int kQuadBytes = Base::kLayout.chunk_bytes;
   static constexpr int kVectorBytes = kQuadBytes * Vec::kLanes;
-  static constexpr int kSteps = Base::kLayout.CodeBytes(1) / (kQuadBytes * kChunksOf<Codes>);
-  static constexpr int kStepBytes = 2 * kVectorBytes * kChunksOf<Codes>;
+  template <typename AsStored>
+  static constexpr int kStepsOf = Base::kGroup / (4 * AsStored::kQuads);
+  static constexpr int kSteps = kStepsOf<Codes>;
   using Input = QuantInput<Base::kGroup>;
 
   static void Convert(const float* x, Input* out) { QuantizeInputs<Scale>(x, Codes::kOffset, out); }
@@ -209,14 +210,15 @@ struct QuantFormat : FormatBase<kFormat> {
   template <int kRows, typename Step>
   static void Add(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
     if constexpr (kRows > 1 && requires { typename Codes::Eight; }) {
-      return AddInPairs(group, x, sums, step);
+      AddInPairs(group, x, sums, step);
     } else {
-      return AddRows(group, x, sums, step);
+      AddRows<Codes>(group, x, sums, step);
     }
   }
 
- private:
-  template <int kRows, typename Step>
+ protected:
+  // `group` has the codes as AsStored::Load reads them, and then the scales.
+  template <typename AsStored, int kRows, typename Step>
   static void AddRows(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
     typename SumOf<Codes>::Type dots[kRows][2];
 #pragma GCC unroll 16
@@ -226,16 +228,16 @@ struct QuantFormat : FormatBase<kFormat> {
     }
     const auto* codes = reinterpret_cast<const uint8_t*>(group);
 #pragma GCC unroll 16
-    for (int i = 0; i < kSteps; ++i, codes += kStepBytes) {
+    for (int i = 0; i < kStepsOf<AsStored>; ++i, codes += 2 * kVectorBytes * kChunksOf<AsStored>) {
       step(i);
-      typename Codes::Quad lo[Codes::kQuads], hi[Codes::kQuads];
-      Codes::Load(codes, lo);
-      Codes::Load(codes + kVectorBytes, hi);
+      typename Codes::Quad lo[AsStored::kQuads], hi[AsStored::kQuads];
+      AsStored::Load(codes, lo);
+      AsStored::Load(codes + kVectorBytes, hi);
 #pragma GCC unroll 2
-      for (int q = 0; q < Codes::kQuads; ++q) {
+      for (int q = 0; q < AsStored::kQuads; ++q) {
 #pragma GCC unroll 16
         for (int r = 0; r < kRows; ++r) {
-          const IntVec input = Quad(x[r], i * Codes::kQuads + q);
+          const IntVec input = Quad(x[r], i * AsStored::kQuads + q);
           dots[r][0] = AddQuad<Codes, kRows>(dots[r][0], lo[q], input);
           dots[r][1] = AddQuad<Codes, kRows>(dots[r][1], hi[q], input);
         }
@@ -252,6 +254,7 @@ struct QuantFormat : FormatBase<kFormat> {
     }
   }
 
+ private:
   // The codes of eight k of a vector of columns. Requires: kChunksOf<Codes> == 1.
   static auto LoadEight(const uint8_t* p) {
     constexpr int kLoads = 2 / Codes::kQuads;
@@ -292,27 +295,34 @@ struct QuantFormat : FormatBase<kFormat> {
   }
 };
 
-// The same bits for many rows, by Codes' matrix unit. Codes of 4 or 6 bits are widened to bytes
-// once for all tiles of rows.
+// Codes that were widened to bytes.
+template <typename Codes>
+struct WideCodes : Codes {
+  static constexpr int kChunks = 1;
+  static constexpr int kQuads = 1;
+  static void Load(const uint8_t* p, typename Codes::Quad (&w)[kQuads]) {
+    __builtin_memcpy(w, p, sizeof(w));
+  }
+};
+
+// The same bits for many rows: the codes are widened to bytes once for all of them.
 template <WeightFormat kFormat, typename Codes, typename Scale, typename WeightScale = Float16>
-struct UnitFormat : QuantFormat<kFormat, Codes, Scale, WeightScale> {
+struct WideFormat : QuantFormat<kFormat, Codes, Scale, WeightScale> {
   using Quant = QuantFormat<kFormat, Codes, Scale, WeightScale>;
   using Input = typename Quant::Input;
-  using Unit = typename Codes::template Unit<Quant::kGroup>;
+  using Wide = WideCodes<Codes>;
   struct Group {
     uint8_t codes[Quant::kGroup / 4][kPanel][4];
     uint16_t scales[kPanel];
   };
-  using Sum = typename SumOf<Codes>::Type;
-  static constexpr int kMaxRows = Unit::kRows;
-  static constexpr bool kWidens = Codes::kQuads > 1;
+  static constexpr bool kWidens = true;
+  static constexpr int kSteps = Quant::template kStepsOf<Wide>;
   static constexpr int64_t kTileBytes = sizeof(Group);
-  static_assert(kWidens || kTileBytes == Quant::kGroupBytes);
 
   static void Widen(const char* group, char* out) {
     auto* wide = reinterpret_cast<Group*>(out);
     const auto* codes = reinterpret_cast<const uint8_t*>(group);
-    for (int i = 0; i < Quant::kSteps; ++i, codes += Quant::kStepBytes) {
+    for (int i = 0; i < Quant::kSteps; ++i, codes += 2 * Quant::kVectorBytes * kChunksOf<Codes>) {
       for (int v = 0; v < 2; ++v) {
         typename Codes::Quad quads[Codes::kQuads];
         Codes::Load(codes + v * Quant::kVectorBytes, quads);
@@ -324,13 +334,32 @@ struct UnitFormat : QuantFormat<kFormat, Codes, Scale, WeightScale> {
     }
     __builtin_memcpy(wide->scales, codes, sizeof(wide->scales));
   }
+  template <int kRows, typename Step>
+  static void Add(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
+    Quant::template AddRows<Wide>(group, x, sums, step);
+  }
+};
+
+// The same bits for many rows, by Codes' matrix unit.
+template <WeightFormat kFormat, typename Codes, typename Scale, typename WeightScale = Float16>
+struct UnitFormat : WideFormat<kFormat, Codes, Scale, WeightScale> {
+  using Wide = WideFormat<kFormat, Codes, Scale, WeightScale>;
+  using Quant = typename Wide::Quant;
+  using Group = typename Wide::Group;
+  using Input = typename Quant::Input;
+  using Unit = typename Codes::template Unit<Quant::kGroup>;
+  using Sum = typename SumOf<Codes>::Type;
+  static constexpr int kMaxRows = Unit::kRows;
+  static constexpr int kSteps = Quant::kSteps;
+  static constexpr bool kWidens = Codes::kQuads > 1;
+  static_assert(kWidens || Wide::kTileBytes == Quant::kGroupBytes);
 
   // The unit reads kMaxRows rows, of which only kRows are used. The others are those behind this
   // tile's, or lie in the workspace, in which kUnitFromRows rows leave room for as many again.
   template <int kRows, typename Step>
   static void Add(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
     const auto* wide = reinterpret_cast<const Group*>(group);
-    for (int i = 0; i < Quant::kSteps; ++i) step(i);
+    for (int i = 0; i < kSteps; ++i) step(i);
     alignas(64) int32_t dots[kMaxRows][kPanel];
     Unit::Multiply(x[0].codes, sizeof(Input), wide->codes[0][0], dots[0]);
 #pragma GCC unroll 2
@@ -352,10 +381,14 @@ constexpr int64_t kUnitFromRows = 8;
 template <WeightFormat kFormat, typename Codes, typename Scale, typename WeightScale = Float16,
           typename F>
 inline void WithQuantFormat(int64_t rows, F f) {
+  using Format = QuantFormat<kFormat, Codes, Scale, WeightScale>;
   if constexpr (requires { typename Codes::template Unit<32>; }) {
     if (rows >= kUnitFromRows) return f(UnitFormat<kFormat, Codes, Scale, WeightScale>{});
+  } else if constexpr (requires { Codes::kWideFromTiles; }) {
+    constexpr int64_t kManyRows = Codes::kWideFromTiles * Format::kMaxRows;
+    if (rows >= kManyRows) return f(WideFormat<kFormat, Codes, Scale, WeightScale>{});
   }
-  f(QuantFormat<kFormat, Codes, Scale, WeightScale>{});
+  f(Format{});
 }
 
 template <typename F>

@@ -118,11 +118,16 @@ struct Tile {
   const float* from;  // sums so far, [rows][kPanel]; null: start at 0
   float* y;           // receives the sums
   int64_t ldy;
-  const float* bias;      // null: none, or not the last groups
-  bool prefetch_l2;       // prefetches go to the level-2 cache
-  const char* prefetch;   // the data to be read next, prefetched along with the groups
-  int64_t prefetch_step;  // bytes per step of a group
-  int64_t prefetch_end;   // 0: nothing is prefetched, else that of a step's last line
+  const float* bias;  // null: none, or not the last groups
+  // The data to be read next, prefetched along with the groups. If few tiles share the work, some
+  // in each step of a group; else some before the first step, which costs fewer instructions.
+  const char* prefetch;
+  int64_t step_lines;
+  int64_t step_bytes;
+  int64_t group_bytes;
+  bool prefetch_l2;  // prefetches go to the level-2 cache
+
+  void PrefetchLine(const char* p) const { prefetch_l2 ? PrefetchL2(p) : Prefetch(p); }
 };
 
 // Prefetches the part of a group's inputs that belongs to a step. Elements of floats are so large
@@ -154,13 +159,16 @@ inline void RunTile(const Tile& t) {
   const auto* x = static_cast<const typename F::Input*>(t.x);
   const char* prefetch = t.prefetch;
   for (int64_t g = 0; g < t.groups; ++g, w += F::kTileBytes, x += kRows) {
+#pragma GCC unroll 1
+    for (int64_t at = 0; at < t.group_bytes; at += kLine) t.PrefetchLine(prefetch + at);
+    prefetch += t.group_bytes;
     F::Add(w, x, sums, [&](int step) {
       PrefetchInputs<F, kRows>(x + kRows, step);
+      if (t.step_lines == 0) return;
+      t.PrefetchLine(prefetch);
 #pragma GCC unroll 1
-      for (int64_t at = 0; at < t.prefetch_end; at += kLine) {
-        t.prefetch_l2 ? PrefetchL2(prefetch + at) : Prefetch(prefetch + at);
-      }
-      prefetch += t.prefetch_step;
+      for (int64_t line = 1; line < t.step_lines; ++line) t.PrefetchLine(prefetch + line * kLine);
+      prefetch += t.step_bytes;
     });
   }
 #pragma GCC unroll 2
@@ -254,9 +262,13 @@ class Problem {
       const int64_t ahead = split_.tiles() > 1 ? t.groups : kAheadBytes / F::kGroupBytes;
       t.prefetch_l2 = PrefetchesL2();
       t.prefetch = t.w + Min64(ahead, kMaxBlockGroups) * F::kGroupBytes;
-      t.prefetch_step = F::kGroupBytes / (F::kSteps * (tiles.end - tiles.begin));
-      t.prefetch_end = (t.prefetch_step + kLine / 2) / kLine * kLine;
-      if (t.prefetch_end == 0) t.prefetch_end = 1;
+      const int64_t share = F::kGroupBytes / (tiles.end - tiles.begin);
+      t.step_bytes = share / F::kSteps;
+      t.step_lines = (t.step_bytes + kLine / 2) / kLine;
+      if (t.step_lines == 0) {
+        t.step_bytes = 0;
+        t.group_bytes = share;
+      }
     }
     if constexpr (F::kWidens) {
       for (int64_t g = 0; g < t.groups; ++g) {
@@ -275,7 +287,7 @@ class Problem {
       };
       columns < kPanel ? RunTail<kMaxRows>(t, rows, columns, run) : run(t);
       sums += rows * kPanel;
-      t.prefetch += t.prefetch_step * F::kSteps * t.groups;
+      t.prefetch += (t.step_bytes * F::kSteps + t.group_bytes) * t.groups;
     }
   }
 
