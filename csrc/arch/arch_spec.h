@@ -218,6 +218,7 @@ struct ExpertRule {
   std::string_view smallest_sum{};  // of weights that are renormalized
   std::string_view scale{};         // of the weights
   bool reads_groups = false;        // n_group, topk_group
+  bool best_judges = false;         // groups only if topk_method says so, judged by their best one
   bool shared_gate = false;         // the shared expert is weighed by the sigmoid of a logit
   bool biases = false;              // of the router and of the experts
   bool clamped_swiglu = false;      // swiglu_alpha, swiglu_limit

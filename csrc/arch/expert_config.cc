@@ -67,7 +67,8 @@ class Reader {
   }
 
   void ReadGroups(kernels::RouterRule& router) const {
-    if (!rule_.reads_groups) return;
+    if (!rule_.reads_groups || !HasGroups()) return;
+    if (rule_.best_judges) router.num_judged = 1;
     const ExpertRule::Absent& absent = rule_.absent;
     router.num_groups = fields_.Integer("n_group", absent.num_groups, 1, router.num_experts);
     router.num_chosen_groups =
@@ -82,6 +83,16 @@ class Reader {
                                      std::string(rule_.num_chosen) +
                                      "\" = " + std::to_string(router.num_chosen));
     }
+  }
+
+  bool HasGroups() const {
+    if (!rule_.best_judges) return true;
+    constexpr char kField[] = "topk_method";
+    const std::string method = fields_.String(kField, "greedy");
+    if (method != "greedy" && method != "group_limited_greedy") {
+      fields_.FailValue(kField, "\"greedy\" or \"group_limited_greedy\"");
+    }
+    return method != "greedy";
   }
 
   int64_t ReadSharedSize(int64_t ffn_size) const {

@@ -131,10 +131,6 @@ inline constexpr NormName kNormsOfLatents[] = {
 };
 inline constexpr auto kPreNormsLatents = Join(kPreNorms, kNormsOfLatents);
 
-inline constexpr std::string_view kGreedy[] = {"greedy", "null"};
-inline constexpr Requirement kChosenGreedily[] = {
-    {"topk_method", kGreedy, "a choice of experts by groups"}};
-
 // ---- Rows ----
 
 // DeepSeek V3 and its kin.
@@ -171,10 +167,9 @@ constexpr ArchSpec WithLatentAttention(std::string_view architecture) {
 
 constexpr ArchSpec DeepSeekV2() {
   ArchSpec spec = WithLatentAttention("DeepseekV2ForCausalLM");
-  spec.requirements = kChosenGreedily;
   spec.ffn_bias = kMlpBias;
   spec.experts.renormalize = {};
-  spec.experts.reads_groups = false;
+  spec.experts.best_judges = true;
   spec.experts.score = kernels::RouterScore::kSoftmax;
   spec.experts.spellings = kDeepSeekV2Spellings;
   spec.experts.absent = {.num_experts = 64, .ffn_size = 1407, .num_shared = 2, .first_sparse = 0};

@@ -87,7 +87,7 @@ class RowRouter {
           best[1] = choice_[i];
         }
       }
-      group_scores_[group] = size == 1 ? best[0] : best[0] + best[1];
+      group_scores_[group] = size == 1 || rule_.num_judged == 1 ? best[0] : best[0] + best[1];
     }
     for (int64_t i = 0; i < rule_.num_chosen_groups; ++i) {
       group_taken_[BestOf(group_scores_.data(), group_taken_.data(), 0, rule_.num_groups)] = true;

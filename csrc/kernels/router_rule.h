@@ -22,9 +22,10 @@ struct RouterRule {
   int64_t num_experts = 0;  // at most kMaxExperts
   int64_t num_chosen = 0;
   // Experts come in num_groups groups of equal size. Only those of the num_chosen_groups best
-  // groups are chosen; a group is as good as its best two experts together.
+  // groups are chosen; a group is as good as its `num_judged` best experts together, 1 or 2.
   int64_t num_groups = 1;
   int64_t num_chosen_groups = 1;
+  int64_t num_judged = 2;
   bool renormalize = false;     // weights are divided by their sum,
   float smallest_sum = 1e-20f;  // or by this if the sum is smaller
   float scale = 1.0f;           // of the weights, at last
@@ -34,8 +35,8 @@ struct RouterRule {
   bool IsValid() const {
     return num_experts >= 1 && num_experts <= kMaxExperts && num_groups >= 1 &&
            num_experts % num_groups == 0 && num_chosen_groups >= 1 &&
-           num_chosen_groups <= num_groups && num_chosen >= 1 &&
-           num_chosen <= num_experts / num_groups * num_chosen_groups;
+           num_chosen_groups <= num_groups && (num_judged == 1 || num_judged == 2) &&
+           num_chosen >= 1 && num_chosen <= num_experts / num_groups * num_chosen_groups;
   }
 };
 

@@ -154,7 +154,7 @@ class RowRouter {
         second = fmaxf(second, fminf(best, choice_[i]));
         best = fmaxf(best, choice_[i]);
       }
-      others_[group] = size == 1 ? best : best + second;
+      others_[group] = size == 1 || rule_.num_judged == 1 ? best : best + second;
     }
     __syncwarp();
     uint32_t groups = 0;

@@ -112,6 +112,8 @@ TEST_P(ExpertsTest, RefusesRulesThatCannotHold) {
                       {.num_experts = 4, .num_chosen = 3, .num_groups = 2, .num_chosen_groups = 1},
                       Floats(4)),
                InternalError);
+  EXPECT_THROW(Choose(Threads(1), {.num_experts = 4, .num_chosen = 1, .num_judged = 3}, Floats(4)),
+               InternalError);
 }
 
 // Some packed matrices of one shape, with biases.

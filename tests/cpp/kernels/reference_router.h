@@ -25,6 +25,12 @@ inline constexpr RouterRule kRouterRules[] = {
      .num_chosen_groups = 3,
      .renormalize = true,
      .scale = 2.5f},
+    {.num_experts = 32,
+     .num_chosen = 5,
+     .num_groups = 8,
+     .num_chosen_groups = 3,
+     .num_judged = 1,
+     .scale = 16.0f},
     {.num_experts = 6, .num_chosen = 2, .num_groups = 6, .num_chosen_groups = 4},
     {.num_experts = 1, .num_chosen = 1}};
 
@@ -56,7 +62,7 @@ inline std::vector<double> ScoresOf(const RouterRule& rule, const float* logits)
   return scores;
 }
 
-// The experts of the best groups, by their two best.
+// The experts of the best groups, by the best of each.
 inline std::vector<int64_t> CandidatesOf(const RouterRule& rule,
                                          const std::vector<double>& choice) {
   const int64_t size = rule.num_experts / rule.num_groups;
@@ -65,7 +71,7 @@ inline std::vector<int64_t> CandidatesOf(const RouterRule& rule,
     std::vector<double> of_group(choice.begin() + group * size,
                                  choice.begin() + (group + 1) * size);
     std::ranges::sort(of_group, std::greater<>());
-    groups.push_back({-of_group[0] - (size > 1 ? of_group[1] : 0), group});
+    groups.push_back({-of_group[0] - (size > 1 && rule.num_judged > 1 ? of_group[1] : 0), group});
   }
   std::ranges::sort(groups);
   std::vector<int64_t> candidates;

@@ -77,6 +77,15 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
             },
         },
     ),
+    "deepseek_v2-groups": (
+        "tiny-deepseek_v2",
+        {
+            "topk_method": "group_limited_greedy",
+            "n_group": 4,
+            "topk_group": 2,
+            "routed_scaling_factor": 16.0,
+        },
+    ),
     "glm4_moe_lite-dense-layers": (
         "tiny-glm4_moe_lite",
         {"mlp_layer_types": ["sparse", "dense", "sparse"], "v_head_dim": 24},

@@ -490,8 +490,8 @@ def test_wrong_config_field(llama: Path, fields: dict[str, Any], message: str) -
         ("tiny-deepseek_v2", {"attention_bias": True}, '"attention_bias" is not supported where'),
         (
             "tiny-deepseek_v2",
-            {"topk_method": "group_limited_greedy"},
-            "DeepseekV2ForCausalLM then needs a choice of experts by groups",
+            {"topk_method": "noaux_tc"},
+            '"topk_method" must be "greedy" or "group_limited_greedy", got "noaux_tc"',
         ),
         (
             "tiny-glm4_moe_lite",
