@@ -100,8 +100,10 @@ if [ $mode = push ]; then
   commit="$(git rev-parse --short=7 HEAD 2>/dev/null)"
   first=$((0x${commit:-0} % 1000000 * 1000 + 1)) seeds=600 short=(--short) architectures=90-real
   slow="(slow or packaging) and not nightly"
+  # Collecting all files would take longer than these tests do.
+  mapfile -t slow_files < <(grep -rlE 'mark\.(slow|packaging)' tests/python tests/newcomer --include='test_*.py')
 else
-  first=1 seeds=20000 short=() architectures=release slow="slow or packaging"
+  first=1 seeds=20000 short=() architectures=release slow="slow or packaging" slow_files=()
 fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
   optional 10 "$seeds simulations" simulate "$MLC_NATIVE_BUILD_DIR" $first $seeds
@@ -109,7 +111,7 @@ if [ $cpp = 1 ] && [ $mode != fast ]; then
   [ $mode = push ] || optional 8700 "fuzzing" tools/fuzz.sh 600
 fi
 if [ $python = 1 ] && [ $mode != fast ]; then
-  optional 80 "pytest: slow and packaging" run_pytest -m "$slow"
+  optional 60 "pytest: slow and packaging" run_pytest -m "$slow" "${slow_files[@]}"
   [ $mode = push ] || export MLC_NATIVE_OPENAPI_EXAMPLES=200 MLC_NATIVE_NPM_CLIENTS=1
   optional 100 "clients" tools/clients.sh
   [ $mode = push ] || optional 180 "clients: lm_eval, speculators" tools/clients.sh lm_eval speculators
