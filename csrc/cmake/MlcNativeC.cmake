@@ -8,8 +8,7 @@ option(MLC_NATIVE_STATIC "Build and install libmlc_native_c.a, too" OFF)
 mlc_native_add_part(mlc_native_c_api mlc_native_engine c_api/*.cc)
 target_compile_definitions(mlc_native_c_api PRIVATE MLC_NATIVE_VERSION="${PROJECT_VERSION}")
 
-add_library(mlc_native_c SHARED $<TARGET_OBJECTS:mlc_native_base> $<TARGET_OBJECTS:mlc_native_models>
-  $<TARGET_OBJECTS:mlc_native_engine> $<TARGET_OBJECTS:mlc_native_c_api> ${kernel_objects})
+add_library(mlc_native_c SHARED ${mlc_native_objects} $<TARGET_OBJECTS:mlc_native_c_api>)
 target_include_directories(mlc_native_c PUBLIC
   "$<BUILD_INTERFACE:${MLC_NATIVE_ROOT}/include>" $<INSTALL_INTERFACE:include>)
 target_link_libraries(mlc_native_c PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
@@ -22,9 +21,7 @@ if(NOT MLC_NATIVE_SANITIZE)
 endif()
 
 if(MLC_NATIVE_STATIC)
-  add_library(mlc_native_c_archive STATIC $<TARGET_OBJECTS:mlc_native_base>
-    $<TARGET_OBJECTS:mlc_native_models> $<TARGET_OBJECTS:mlc_native_engine>
-    $<TARGET_OBJECTS:mlc_native_c_api> ${kernel_objects})
+  add_library(mlc_native_c_archive STATIC ${mlc_native_objects} $<TARGET_OBJECTS:mlc_native_c_api>)
   target_include_directories(mlc_native_c_archive INTERFACE
     "$<BUILD_INTERFACE:${MLC_NATIVE_ROOT}/include>" $<INSTALL_INTERFACE:include>)
   target_link_libraries(mlc_native_c_archive INTERFACE Threads::Threads ${CMAKE_DL_LIBS} stdc++ m)
