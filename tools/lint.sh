@@ -15,9 +15,13 @@ if [ "${1:-}" = --fix ]; then
 fi
 failed=0
 python3 tools/make_arguments.py || failed=1 # which mypy reads
+types="$(mktemp)" && trap 'rm -f "$types"' EXIT
+mypy >"$types" 2>&1 & # takes longest
+mypy=$!
 ruff check . || failed=1
-mypy || failed=1
 clang-format --dry-run -Werror "${cpp[@]}" 2>&1 | grep -E 'error:' | cut -d: -f1 | sort | uniq -c | head -40
 [ "${PIPESTATUS[0]}" = 0 ] || { echo "clang-format: run tools/lint.sh --fix"; failed=1; }
 tools/tidy.sh --changed --quick || failed=1
+wait $mypy || failed=1
+cat "$types"
 exit $failed
