@@ -6,13 +6,14 @@
 # address  AddressSanitizer with leak detection and UndefinedBehaviorSanitizer, in build/address
 # thread   ThreadSanitizer, in build/thread; tests/cpp/tsan.supp says what is suppressed and why
 # Default: both. --short is for CI: address checks the engine's core, its pages and its threads, thread
-# only what has threads; both check the C API. It leaves out the tests of kernels, sampling, tokenizer, grammar and models; run
-# the long form after a change there. Steps that run ahead are checked in the simulation. The CUDA tests
-# are in neither form (the emulator checks them by itself). address also fuzzes each target for two seconds
-# (tools/fuzz.sh does so for longer).
-# --seeds: how many simulations under each (default 1000; short 120, thread 60); sim_test leaves out its
-# own, which are the first 120. A failing check does not stop the later ones; the summary names it and the exit
-# status is not 0.
+# only what has threads; both check the C API. It leaves out the tests of kernels, sampling, tokenizer,
+# grammar and models, and compiles no kernels but the portable ones; run the long form after a change
+# there. Steps that run ahead are checked in the simulation. The CUDA tests are in neither form (the
+# emulator checks them by itself). address also fuzzes each target for two seconds (tools/fuzz.sh does
+# so for longer).
+# --seeds: how many simulations under each (default 1000; short 120, thread 20); sim_test leaves out its
+# own, which are the first 120. A failing check does not stop the later ones; the summary names it and
+# the exit status is not 0.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tools/summary.sh
@@ -23,23 +24,24 @@ while [ $# -gt 0 ]; do
     address | thread) kinds+=("$1") ;;
     --short) short=1 ;;
     --seeds) seeds="${2:?}"; shift ;;
-    *) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   shift
 done
 [ ${#kinds[@]} -gt 0 ] || kinds=(address thread)
 jobs="$(nproc)"
 # The short form: how many simulations, and which other programs of tests/cpp.
-declare -A short_seeds=([address]=120 [thread]=60)
+declare -A short_seeds=([address]=120 [thread]=20)
 declare -A short_programs=(
   [address]="core_test threads_test kv_test sim_test c_api_test"
-  [thread]="threads_test sim_test support_test c_api_test")
+  [thread]="threads_test sim_test c_api_test")
 
 build() { # build KIND SANITIZERS [TARGETS...]
   local log="build/$1.log" targets=("${@:3}")
   mkdir -p build
   cmake -S csrc -B "build/$1" -G Ninja -DMLC_NATIVE_PYTHON=OFF \
-    -DMLC_NATIVE_BUILD_TESTS=ON -DMLC_NATIVE_SANITIZE="$2" >"$log" 2>&1 &&
+    -DMLC_NATIVE_BUILD_TESTS=ON -DMLC_NATIVE_SANITIZE="$2" \
+    -DMLC_NATIVE_PORTABLE_ONLY="$short" >"$log" 2>&1 &&
     cmake --build "build/$1" -j "$jobs" ${targets[@]:+--target "${targets[@]}"} >>"$log" 2>&1 || { tail -n 60 "$log"; false; }
 }
 run_tests() { # run_tests KIND [PROGRAMS...]

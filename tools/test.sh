@@ -107,7 +107,7 @@ else
 fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
   optional 10 "$seeds simulations" simulate "$MLC_NATIVE_BUILD_DIR" $first $seeds
-  optional 260 "AddressSanitizer" tools/sanitize.sh address "${short[@]}"
+  optional 220 "AddressSanitizer" tools/sanitize.sh address "${short[@]}"
   [ $mode = push ] || optional 8700 "fuzzing" tools/fuzz.sh 600
 fi
 if [ $python = 1 ] && [ $mode != fast ]; then
@@ -117,8 +117,8 @@ if [ $python = 1 ] && [ $mode != fast ]; then
   [ $mode = push ] || optional 180 "clients: lm_eval, speculators" tools/clients.sh lm_eval speculators
 fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
-  optional 140 "ThreadSanitizer" tools/sanitize.sh thread "${short[@]}"
-  optional 210 "AArch64 in qemu" tools/cross_aarch64.sh "${short[@]}"
+  optional 110 "ThreadSanitizer" tools/sanitize.sh thread "${short[@]}"
+  optional 160 "AArch64 in qemu" tools/cross_aarch64.sh "${short[@]}"
   [ $mode = push ] || optional 3600 "clang-tidy" tools/tidy.sh
   [ $mode = push ] || [ $python = 0 ] || optional 400 "GPU checks on the emulator" dry_run
   if command -v nvcc >/dev/null; then

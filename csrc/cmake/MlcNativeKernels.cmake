@@ -16,16 +16,25 @@ set(isa_flags_neon_bf16 -march=armv8.2-a+dotprod+bf16)
 set(isa_flags_neon_i8mm -march=armv8.2-a+dotprod+bf16+i8mm)
 
 set(linear_only avx512_amx neon_i8mm)  # what else they compute is that of another ISA
+# For builds whose tests run no kernel, which would wait longest for these files.
+option(MLC_NATIVE_PORTABLE_ONLY "Leave out the kernels of all instruction sets but the portable ones" OFF)
 set(isas portable)
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+if(MLC_NATIVE_PORTABLE_ONLY)
+  target_compile_definitions(mlc_native_numerics PRIVATE MLC_NATIVE_PORTABLE_ONLY)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND isas avx2 avx2_vnni avx512 avx512_vnni avx512_bf16 avx512_amx)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   list(APPEND isas neon neon_dotprod neon_bf16 neon_i8mm)
 endif()
 
-# Pack and quantize whole checkpoints at load: live from the vectorizer, on the base ISA.
+# Pack and quantize whole checkpoints at load: live from the vectorizer, on the base ISA. Instrumented,
+# that would take a minute to compile.
+set(optimization_packing -O3)
+if(MLC_NATIVE_SANITIZE)
+  set(optimization_packing -O1)
+endif()
 set_source_files_properties(kernels/packed_weights.cc kernels/quantize.cc kernels/error_feedback.cc
-  PROPERTIES COMPILE_OPTIONS "-O3;-fno-trapping-math")
+  PROPERTIES COMPILE_OPTIONS "${optimization_packing};-fno-trapping-math")
 
 # -O2 for what only machines without AVX2 run: -O3 takes more than twice as long to compile it.
 set(optimization_portable -O2)

@@ -35,7 +35,8 @@ struct Isa {
    }}
 #define MLC_NATIVE_ISA(isa, available) MLC_NATIVE_LINEAR_ISA(isa, isa, available)
 
-#if defined(__x86_64__)
+#if defined(MLC_NATIVE_PORTABLE_ONLY)
+#elif defined(__x86_64__)
 bool HasAvx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
          __builtin_cpu_supports("f16c");
@@ -107,7 +108,8 @@ bool HasNeonI8mm() {
 
 // Best first.
 constexpr Isa kIsas[] = {
-#if defined(__x86_64__)
+#if defined(MLC_NATIVE_PORTABLE_ONLY)
+#elif defined(__x86_64__)
     MLC_NATIVE_LINEAR_ISA(avx512_amx, avx512_bf16, HasAvx512Amx),
     MLC_NATIVE_ISA(avx512_bf16, HasAvx512Bf16),
     MLC_NATIVE_ISA(avx512_vnni, HasAvx512Vnni),
