@@ -107,7 +107,7 @@ TEST_F(GemmTest, ARowIsTheSameInEveryBatchOfUpTo64) {
 TEST_F(GemmTest, LargerBatchesHaveTheSameRows) {
   for (WeightFormat format : FormatsWith(DType::kBFloat16)) {
     const Case c(*this, DType::kBFloat16, format, 150, 1288, 257, true, false);
-    for (int64_t m : {65, 96, 100, 128, 257}) c.CheckSomeRows(Gemm, m);
+    for (int64_t m : {65, 128, 257}) c.CheckSomeRows(Gemm, m);
   }
   for (const auto& [n, k] : {std::pair{1, 8}, {40, 264}, {300, 72}, {33, 2184}}) {
     const Case c(*this, DType::kFloat16, WeightFormat::kFloat16, n, k, 1000, true, true);
