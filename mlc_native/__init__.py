@@ -11,6 +11,7 @@ with MLCEngine("demo") as engine:
 from __future__ import annotations
 
 import importlib
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,15 +84,24 @@ __all__ = [
     "lib_dir",
 ]
 
+_FOLDER = Path(__file__).parent
+# In a checkout, Python finds the sources before the package that pip has installed.
+if not any((_FOLDER / f"_core{suffix}").exists() for suffix in EXTENSION_SUFFIXES):
+    raise ImportError(
+        f"the mlc_native in {_FOLDER.parent} is not built for this Python; if pip has installed "
+        "mlc_native, start Python in another folder or with -P; "
+        f"else build the sources: pip install -e {_FOLDER.parent}"
+    )
+
 
 def lib_dir() -> str:
     """The folder of libmlc_native_c.so, which hosts in C and other languages link or load."""
-    return str(Path(__file__).parent / "lib")
+    return str(_FOLDER / "lib")
 
 
 def cmake_dir() -> str:
     """The folder for ``-Dmlc_native_DIR=...``, with which a C++ host finds the library."""
-    return str(Path(__file__).parent / "lib" / "cmake" / "mlc_native")
+    return str(_FOLDER / "lib" / "cmake" / "mlc_native")
 
 
 def _version() -> str:

@@ -1,7 +1,7 @@
 // Prints an answer of a model as it is generated.
 //
 //   npm install
-//   MLC_NATIVE_LIB_DIR="$(python -c 'import mlc_native; print(mlc_native.lib_dir())')" \
+//   MLC_NATIVE_LIB_DIR="$(python -P -c 'import mlc_native; print(mlc_native.lib_dir())')" \
 //       node ask.mjs path/to/model "Who are you?"
 //
 // The engine computes on threads of its own. The event loop of Node stays free: a poll that waits runs on

@@ -1,5 +1,5 @@
 //! Links libmlc_native_c.so of the folder in `MLC_NATIVE_LIB_DIR`, which
-//! `python -c 'import mlc_native; print(mlc_native.lib_dir())'` prints.
+//! `python -P -c 'import mlc_native; print(mlc_native.lib_dir())'` prints.
 
 fn main() {
     println!("cargo:rerun-if-env-changed=MLC_NATIVE_LIB_DIR");

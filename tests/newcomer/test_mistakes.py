@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +187,31 @@ def test_options_of_other_libraries(engine: MLCEngine, theirs: dict[str, Any], o
     """The same for the options of vLLM, transformers and llama.cpp."""
     with pytest.raises(TypeError, match=ours):
         engine.generate(["a"], **theirs)
+
+
+def test_python_in_a_checkout(tmp_path: Path) -> None:
+    """Behind ``pip install .``, Python in the checkout finds its sources, which are not built."""
+    package = Path(mlc_native.__file__).parent
+    sources = tmp_path / "checkout"
+    stubs = Path("mlc_native/_core")
+    shutil.copytree(package / "_core", sources / stubs, ignore=shutil.ignore_patterns("*.so"))
+    shutil.copy(package / "__init__.py", sources / "mlc_native")
+    program = "import mlc_native; print(mlc_native.cmake_dir())"
+    refused = subprocess.run(
+        [sys.executable, "-c", program], cwd=sources, capture_output=True, text=True
+    )
+    assert refused.returncode == 1
+    message = refused.stderr.splitlines()[-1]
+    assert f"the mlc_native in {sources} is not built for this Python" in message
+    assert "another folder" in message
+    assert f"pip install -e {sources}" in message
+    # What the documents say.
+    environment = {**os.environ, "PYTHONPATH": str(package.parent)}
+    found = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        cwd=sources,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert Path(found.stdout.strip()) == package / "lib/cmake/mlc_native"
