@@ -4,6 +4,7 @@
  *
  *   cc event_loop.c $(pkg-config --cflags --libs mlc_native_c) -o event_loop
  *   ./event_loop path/to/model "The capital of France is" "The sun is" "Once upon a time" */
+#define _POSIX_C_SOURCE 200809L /* CLOCK_MONOTONIC, also with -std=c99 */
 #include <mlc_native/mlc_native.h>
 #include <stdio.h>
 #include <string.h>

@@ -289,7 +289,7 @@ def test_the_program_of_the_header_runs(python: MLCEngine, tmp_path: Path) -> No
 
 def compiled(source: Path, folder: Path) -> Path:
     program = folder / source.stem
-    command = [COMPILERS[0], "-std=gnu99", *WARNINGS, source, f"-I{HEADER.parents[1]}", LIBRARY]
+    command = [COMPILERS[0], "-std=c99", *WARNINGS, source, f"-I{HEADER.parents[1]}", LIBRARY]
     subprocess.run([*command, f"-Wl,-rpath,{LIBRARY.parent}", "-o", program], check=True)
     return program
 
