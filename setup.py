@@ -117,6 +117,7 @@ class BuildExt(build_ext):
             "MLC_NATIVE_JSON_INCLUDE": package_dir("nlohmann_json") / "include",
             "MLC_NATIVE_BUILD_TESTS": want["TESTS"],
             "MLC_NATIVE_BUILD_BENCH": want["BENCH"],
+            "MLC_NATIVE_WERROR": want["TESTS"],
             "MLC_NATIVE_CUDA": "AUTO",  # CMAKE_ARGS overrides it, for one build
             # An editable install leaves the libraries in the source tree, far from site-packages.
             "MLC_NATIVE_EXTRA_RPATH": tvm_ffi / "lib" if self.to_source else "",

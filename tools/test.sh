@@ -35,7 +35,8 @@ done
 
 jobs="$(nproc)"
 configure() { # configure BUILD [OPTIONS...]: a build without Python
-  cmake -S csrc -B "$1" -G Ninja -DMLC_NATIVE_PYTHON=OFF -DPython_EXECUTABLE="$PYTHON" "${@:2}"
+  cmake -S csrc -B "$1" -G Ninja -DMLC_NATIVE_PYTHON=OFF -DMLC_NATIVE_WERROR=ON \
+    -DPython_EXECUTABLE="$PYTHON" "${@:2}"
 }
 quietly() { # quietly LOG COMMAND...: the output goes to the log, and is shown only on failure
   "${@:2}" >>"$1" 2>&1 || { tail -n 60 "$1"; false; }

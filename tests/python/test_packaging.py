@@ -32,6 +32,8 @@ pytestmark = [
     ),
 ]
 
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+DIST_INFO = f"mlc_native-{VERSION}.dist-info"
 FOREIGN_HEADERS = ["<torch/", "<ATen/", "<c10/", "<nanobind/", "<Python.h>", "<nlohmann/", "<tvm/"]
 
 
@@ -78,6 +80,16 @@ def test_a_source_distribution_has_the_documents() -> None:
     assert [path.name for path in ROOT.glob("*.md") if path.name not in included] == []
 
 
+def test_warnings_do_not_end_an_installation(tmp_path: Path) -> None:
+    """Compilers that we do not have warn of other things. With tests, warnings are errors."""
+    configure = ["cmake", "-S", ROOT / "csrc", f"-DPython_EXECUTABLE={sys.executable}"]
+    configure += ["-DMLC_NATIVE_CUDA=OFF"]
+    run(*configure, "-B", tmp_path / "user")
+    assert "-Werror" not in (tmp_path / "user/compile_commands.json").read_text()
+    run(*configure, "-B", tmp_path / "tests", "-DMLC_NATIVE_BUILD_TESTS=ON")
+    assert "-Werror" in (tmp_path / "tests/compile_commands.json").read_text()
+
+
 def test_contents(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     for wanted in [
@@ -106,7 +118,7 @@ def test_contents(wheel: Path) -> None:
         if "fake_model" in n or "emulated" in n or n.endswith((".cc", ".cu", ".pyx", ".c", ".cpp"))
     ]
     assert strangers == []
-    assert {n.split("/")[0] for n in names} == {"mlc_native", "mlc_native-0.1.0.dist-info"}
+    assert {n.split("/")[0] for n in names} == {"mlc_native", DIST_INFO}
 
 
 PUBLIC_HEADERS = {
@@ -127,7 +139,7 @@ def test_public_headers_are_few_and_free_of_torch_and_python(site: Path) -> None
 
 def requirements(wheel: Path, extra: str = "") -> dict[str, Requirement]:
     """What pip installs with the wheel, by name; without an extra, what it always installs."""
-    text = zipfile.ZipFile(wheel).read("mlc_native-0.1.0.dist-info/METADATA")
+    text = zipfile.ZipFile(wheel).read(f"{DIST_INFO}/METADATA")
     required = Metadata.from_email(text, validate=False).requires_dist or []
     return {
         r.name: r
@@ -159,21 +171,21 @@ def test_requirements(wheel: Path) -> None:
     for extra in ("chat", "grammar", "ops", "serve"):  # what was tested is what users get
         for name, required in requirements(wheel, extra).items():
             assert required.specifier.contains(importlib.metadata.version(name))
-    entry_points = zipfile.ZipFile(wheel).read("mlc_native-0.1.0.dist-info/entry_points.txt")
+    entry_points = zipfile.ZipFile(wheel).read(f"{DIST_INFO}/entry_points.txt")
     assert "mlc-native = mlc_native.cli.main:main" in entry_points.decode()
 
 
 def test_metadata(wheel: Path) -> None:
     """What an index shows: a description without links into the sources, and all licenses."""
     archive = zipfile.ZipFile(wheel)
-    text = archive.read("mlc_native-0.1.0.dist-info/METADATA")
+    text = archive.read(f"{DIST_INFO}/METADATA")
     metadata = Metadata.from_email(text, validate=False)
     assert metadata.description_content_type == "text/markdown"
     assert (metadata.description or "").startswith("# mlc_native")
     for target in re.findall(r"\]\(([^)]*)\)", metadata.description or ""):
         assert re.match(r"https?://", target), target
     assert metadata.license_files == ["LICENSE", "THIRD_PARTY_NOTICES.txt"]
-    notices = archive.read("mlc_native-0.1.0.dist-info/licenses/THIRD_PARTY_NOTICES.txt").decode()
+    notices = archive.read(f"{DIST_INFO}/licenses/THIRD_PARTY_NOTICES.txt").decode()
     for project in ("nanobind", "robin_map", "JSON for Modern C++", "TVM FFI", "Cython"):
         assert project in notices
 
@@ -326,6 +338,12 @@ def test_the_versions_of_both_wheels_agree() -> None:
     assert cuda["dependencies"] == [f"mlc_native=={main['version']}"]
     assert main["optional-dependencies"]["cuda"] == [f"mlc_native_cuda=={main['version']}"]
     assert cuda["requires-python"] == main["requires-python"]
+
+
+def test_the_library_has_the_version_of_the_wheel() -> None:
+    """mlcn_version() and find_package have what CMake says."""
+    cmake = (ROOT / "csrc/CMakeLists.txt").read_text()
+    assert f"project(mlc_native VERSION {VERSION} " in cmake
 
 
 CUDA_HOST_CMAKE = """
