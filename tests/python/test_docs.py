@@ -18,6 +18,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,6 +204,17 @@ def test_the_api_reference_is_current() -> None:
         text=True,
     )
     assert made.returncode == 0, made.stderr
+
+
+def test_contributors_install_what_the_build_requires() -> None:
+    """setup.py needs it outside of pip, too."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    commands = [command for block in blocks_of(text) for command in commands_of(block)]
+    words = [shlex.split(command, comments=True) for command in commands]
+    installed, package = (line[2:] for line in words if line[:2] == ["pip", "install"])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert installed == project["build-system"]["requires"]
+    assert package == ["--no-build-isolation", "-e", ".[test]"]
 
 
 def test_every_block_has_a_language() -> None:
