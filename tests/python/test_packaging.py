@@ -80,6 +80,15 @@ def test_a_source_distribution_has_the_documents() -> None:
     assert [path.name for path in ROOT.glob("*.md") if path.name not in included] == []
 
 
+def test_a_source_distribution_has_no_products_of_the_examples() -> None:
+    manifest = (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()
+    for ignored in ROOT.glob("examples/*/.gitignore"):
+        for name in ignored.read_text(encoding="utf-8").split():
+            command = "prune" if name.endswith("/") else "exclude"
+            path = (ignored.parent / name).relative_to(ROOT)
+            assert f"{command} {path}" in manifest
+
+
 def test_warnings_do_not_end_an_installation(tmp_path: Path) -> None:
     """Compilers that we do not have warn of other things. With tests, warnings are errors."""
     configure = ["cmake", "-S", ROOT / "csrc", f"-DPython_EXECUTABLE={sys.executable}"]
