@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -79,6 +80,15 @@ def build_tag() -> str:
     return f"{python}-{sysconfig.get_platform()}{isolated}"
 
 
+def places_of_tvm_ffi(package: Path) -> str:
+    """Where an editable install looks for libtvm_ffi: its libraries are far from site-packages."""
+    places = [Path(sysconfig.get_path("platlib")) / "tvm_ffi"]
+    # A build with isolation has a tvm-ffi of its own, in a temporary folder.
+    if not package.is_relative_to(tempfile.gettempdir()):
+        places.append(package)
+    return ";".join(dict.fromkeys(str(place / "lib") for place in places))
+
+
 class CMakeExtension(Extension):
     """mlc_native._core and libmlc_native: configured, built and installed by CMake."""
 
@@ -119,8 +129,7 @@ class BuildExt(build_ext):
             "MLC_NATIVE_BUILD_BENCH": want["BENCH"],
             "MLC_NATIVE_WERROR": want["TESTS"],
             "MLC_NATIVE_CUDA": "AUTO",  # CMAKE_ARGS overrides it, for one build
-            # An editable install leaves the libraries in the source tree, far from site-packages.
-            "MLC_NATIVE_EXTRA_RPATH": tvm_ffi / "lib" if self.to_source else "",
+            "MLC_NATIVE_EXTRA_RPATH": places_of_tvm_ffi(tvm_ffi) if self.to_source else "",
         }
         defines = [f"-D{name}={value}" for name, value in options.items()]
         source = ROOT / "csrc"

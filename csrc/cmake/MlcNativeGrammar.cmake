@@ -24,7 +24,12 @@ if(NOT EXISTS "${tvm_ffi_root}/lib/libtvm_ffi.so")
 endif()
 message(STATUS "grammars: ${tvm_ffi_root}")
 
-# The libraries lie next to libmlc_native, in wheels also next to site-packages/tvm_ffi.
+# The libraries lie next to libmlc_native, in wheels also next to site-packages/tvm_ffi. A build without
+# Python may be installed anywhere.
+set(tvm_ffi_rpath ${MLC_NATIVE_EXTRA_RPATH})
+if(NOT tvm_ffi_rpath AND NOT MLC_NATIVE_PYTHON)
+  set(tvm_ffi_rpath ${tvm_ffi_root}/lib)
+endif()
 function(mlc_native_grammar_target name)
   target_compile_features(${name} PRIVATE cxx_std_20)
   target_include_directories(${name} PRIVATE ${mlc_native_includes})
@@ -33,7 +38,7 @@ function(mlc_native_grammar_target name)
     ${tvm_ffi_root}/lib/libtvm_ffi.so ${CMAKE_DL_LIBS})
   set_target_properties(${name} PROPERTIES
     CXX_VISIBILITY_PRESET hidden
-    INSTALL_RPATH "$ORIGIN;$ORIGIN/../../tvm_ffi/lib;${MLC_NATIVE_EXTRA_RPATH}")
+    INSTALL_RPATH "$ORIGIN;$ORIGIN/../../tvm_ffi/lib;${tvm_ffi_rpath}")
 endfunction()
 
 # What the plug-in and its worker share.

@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import zipfile
 from pathlib import Path
@@ -89,14 +90,20 @@ def test_a_source_distribution_has_no_products_of_the_examples() -> None:
             assert f"{command} {path}" in manifest
 
 
-def test_warnings_do_not_end_an_installation(tmp_path: Path) -> None:
-    """Compilers that we do not have warn of other things. With tests, warnings are errors."""
+def test_a_build_by_hand(tmp_path: Path) -> None:
     configure = ["cmake", "-S", ROOT / "csrc", f"-DPython_EXECUTABLE={sys.executable}"]
     configure += ["-DMLC_NATIVE_CUDA=OFF"]
     run(*configure, "-B", tmp_path / "user")
+    # Compilers that we do not have warn of other things. With tests, warnings are errors.
     assert "-Werror" not in (tmp_path / "user/compile_commands.json").read_text()
     run(*configure, "-B", tmp_path / "tests", "-DMLC_NATIVE_BUILD_TESTS=ON")
     assert "-Werror" in (tmp_path / "tests/compile_commands.json").read_text()
+    # The grammar library works in any prefix.
+    spec = importlib.util.find_spec("tvm_ffi")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    installation = (tmp_path / "user/cmake_install.cmake").read_text()
+    assert f":{spec.submodule_search_locations[0]}/lib" in installation
 
 
 def test_contents(wheel: Path) -> None:
@@ -443,6 +450,22 @@ def test_a_host_in_c_builds_on_it(site: Path, tmp_path: Path) -> None:
     flags = run("pkg-config", "--cflags", "--libs", "mlc_native_c", env=where).split()
     run("cc", source, *flags, "-o", tmp_path / "by_pkg_config")
     assert expected in run(tmp_path / "by_pkg_config", model, "The capital of France is")
+
+
+def test_an_editable_install_looks_for_tvm_ffi_where_it_stays(tmp_path: Path) -> None:
+    """A build with isolation sees a tvm-ffi of its own, which is gone afterwards."""
+    for name in ("cmake", "tvm_ffi"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    log = tmp_path / "arguments"
+    (tmp_path / "cmake/__init__.py").write_text(f"CMAKE_BIN_DIR = {str(tmp_path / 'cmake')!r}\n")
+    (tmp_path / "cmake/cmake").write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" >'{log}'\nexit 1\n")
+    (tmp_path / "cmake/cmake").chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path)}
+    build = [sys.executable, "setup.py", "build_ext", "--inplace"]
+    subprocess.run(build, cwd=ROOT, env=environment, capture_output=True)
+    places = re.findall(r"^-DMLC_NATIVE_EXTRA_RPATH=(.*)$", log.read_text(), re.MULTILINE)
+    assert places == [f"{sysconfig.get_path('platlib')}/tvm_ffi/lib"]
 
 
 def test_an_editable_install_is_a_path(tmp_path: Path) -> None:
