@@ -21,11 +21,19 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/setup_env.sh
 
-only="cp311 abi3 free-threaded aarch64 cuda"
+all="cp311 abi3 free-threaded aarch64 cuda"
+only="$all"
 if [ "${1:-}" = --only ]; then
   only="${2:?which wheels}"
   shift 2
 fi
+for name in $only; do
+  [[ " $all " = *" $name "* ]] || die "there is no wheel $name, only $all"
+done
+case "${1:-}" in -*)
+  sed -n '/^set /q; 2,$s/^# \{0,1\}//p' "$0"
+  exit 2 ;;
+esac
 out="$(mkdir -p "${1:-dist}" && cd "${1:-dist}" && pwd)"
 work="$ROOT/build/release"
 glibc=2.28

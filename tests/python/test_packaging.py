@@ -477,3 +477,14 @@ def test_an_editable_install_is_a_path(tmp_path: Path) -> None:
     with zipfile.ZipFile(built) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".pth")]
         assert archive.read(name).decode().strip() == str(ROOT)
+
+
+def test_a_release_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+    """Before it deletes the wheels that are there."""
+    (tmp_path / "old.whl").touch()
+    for arguments in (["--only", "cp311 abi33"], ["--help"]):
+        command = [ROOT / "tools/release.sh", *arguments, tmp_path]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode != 0
+        assert "abi3 " in done.stdout + done.stderr
+    assert (tmp_path / "old.whl").exists()
