@@ -58,7 +58,8 @@ constexpr Renamed kNumbers[] = {
 
 class ConfigWriter {
  public:
-  ConfigWriter(const GgufFile& file, const GgufFamily& family) : file_(file), family_(family) {}
+  explicit ConfigWriter(const GgufParts& parts)
+      : parts_(parts), file_(parts.first()), family_(FamilyOf(file_)) {}
 
   std::string Write() {
     json_.BeginObject();
@@ -118,7 +119,7 @@ class ConfigWriter {
               file_.Bool(Key("expert_weights_norm")).value_or(family_.renormalizes));
   }
 
-  bool Has(std::string_view tensor) const { return file_.FindTensor(tensor) != nullptr; }
+  bool Has(std::string_view tensor) const { return parts_.Has(tensor); }
 
   // What the metadata leaves to the tensors.
   void WriteProperties() {
@@ -134,8 +135,8 @@ class ConfigWriter {
     json_.Add("mlp_bias", Has("blk.0.ffn_up.bias")).Add("lm_head_bias", Has("output.bias"));
     json_.Add("use_parallel_residual", !Has("blk.0.ffn_norm.weight"));
     json_.Add("tie_word_embeddings", !Has("output.weight"));
-    if (const GgufTensor* embeddings = file_.FindTensor("token_embd.weight")) {
-      json_.Add("vocab_size", embeddings->shape[0]);
+    if (const auto embeddings = parts_.Find("token_embd.weight"); embeddings.tensor != nullptr) {
+      json_.Add("vocab_size", embeddings.tensor->shape[0]);
     }
   }
 
@@ -176,40 +177,41 @@ class ConfigWriter {
     json_.EndArray();
   }
 
-  void PutNumbers(const char* field, const std::vector<double>& numbers) {
+  void PutNumbers(const char* field, const GgufParts::Place& place) {
     json_.Name(field).BeginArray();
-    for (double number : numbers) json_.Put(number);
+    for (double number : place.file->ReadFloats(*place.tensor)) json_.Put(number);
     json_.EndArray();
   }
 
   // Factors of the wavelengths are tensors, if there are some.
   void WriteRope() {
     json_.Add("rope_theta", file_.Number(Key("rope.freq_base")).value_or(10000.0));
-    const GgufTensor* one = file_.FindTensor("rope_freqs.weight");
-    const GgufTensor* longer = file_.FindTensor("rope_factors_long.weight");
-    const GgufTensor* shorter = file_.FindTensor("rope_factors_short.weight");
+    const GgufParts::Place one = parts_.Find("rope_freqs.weight");
+    const GgufParts::Place longer = parts_.Find("rope_factors_long.weight");
+    const GgufParts::Place shorter = parts_.Find("rope_factors_short.weight");
+    const bool has_one = one.file != nullptr;
     std::optional<double> factor = file_.Number(Key("rope.scaling.factor"));
     if (!factor) factor = file_.Number(Key("rope.scale_linear"));  // of old files
     // As for llama.cpp, a factor without a type is linear, and a factor of 0 is none.
     const std::string type = file_.String(Key("rope.scaling.type"))
                                  .value_or(factor.value_or(0) == 0 ? "none" : "linear");
-    const bool by_factors = one != nullptr || (longer != nullptr && shorter != nullptr);
+    const bool by_factors = has_one || (longer.file != nullptr && shorter.file != nullptr);
     std::optional<double> attention = file_.Number(Key("rope.scaling.attn_factor"));
     if (!attention) attention = file_.Number(Key("rope.scaling.yarn_attn_factor"));
     const std::string original = Key("rope.scaling.original_context_length");
     // Phi-3 reads it here, Ministral 3 below.
-    if (one == nullptr) Add("original_max_position_embeddings", file_.Integer(original));
+    if (!has_one) Add("original_max_position_embeddings", file_.Integer(original));
     json_.Name("rope_scaling").BeginObject();
     json_.Add("rope_type", by_factors ? "longrope" : type == "none" ? "default" : type);
     Add("factor", factor);
-    if (one != nullptr) {  // those of Llama 3.1, which hold for every length
-      PutNumbers("short_factor", file_.ReadFloats(*one));
-      PutNumbers("long_factor", file_.ReadFloats(*one));
+    if (has_one) {  // those of Llama 3.1, which hold for every length
+      PutNumbers("short_factor", one);
+      PutNumbers("long_factor", one);
       attention = 1.0;
     } else {
       if (by_factors) {
-        PutNumbers("short_factor", file_.ReadFloats(*shorter));
-        PutNumbers("long_factor", file_.ReadFloats(*longer));
+        PutNumbers("short_factor", shorter);
+        PutNumbers("long_factor", longer);
       }
       Add("original_max_position_embeddings", file_.Integer(original));
     }
@@ -243,12 +245,14 @@ class ConfigWriter {
     // Types that a kernel reads.
     static constexpr std::string_view kKept[] = {"Q8_0", "Q4_0", "Q5_0", "IQ4_NL", "MXFP4"};
     const char* dtype = "float16";
-    for (const GgufTensor& tensor : file_.tensors()) {
-      const std::string_view type = tensor.type->name;
-      const bool is_kept = std::ranges::find(kKept, type) != std::end(kKept);
-      if (SaysNothingOfOthers(tensor) || type == "F16" || is_kept) continue;
-      if (type != "BF16") return "float32";
-      dtype = "bfloat16";
+    for (const GgufFile& file : parts_.files()) {
+      for (const GgufTensor& tensor : file.tensors()) {
+        const std::string_view type = tensor.type->name;
+        const bool is_kept = std::ranges::find(kKept, type) != std::end(kKept);
+        if (SaysNothingOfOthers(tensor) || type == "F16" || is_kept) continue;
+        if (type != "BF16") return "float32";
+        dtype = "bfloat16";
+      }
     }
     return dtype;
   }
@@ -263,16 +267,15 @@ class ConfigWriter {
     Add("bos_token_id", file_.Integer("tokenizer.ggml.bos_token_id"));
   }
 
-  const GgufFile& file_;
+  const GgufParts& parts_;
+  const GgufFile& file_;  // the first, which has the metadata
   const GgufFamily& family_;
   JsonWriter json_;
 };
 
 }  // namespace
 
-std::string GgufConfigJson(const GgufFile& file) {
-  return ConfigWriter(file, FamilyOf(file)).Write();
-}
+std::string GgufConfigJson(const GgufParts& parts) { return ConfigWriter(parts).Write(); }
 
 std::string GgufTokenizerConfigJson(const GgufFile& file) {
   const std::vector<std::string_view> tokens = file.Strings("tokenizer.ggml.tokens");

@@ -5,10 +5,11 @@
 #include <string>
 
 #include "model_files/gguf_file.h"
+#include "model_files/gguf_parts.h"
 
 namespace mlc_native {
 
-std::string GgufConfigJson(const GgufFile& file);
+std::string GgufConfigJson(const GgufParts& parts);
 std::string GgufTokenizerConfigJson(const GgufFile& file);
 
 }  // namespace mlc_native

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model_files/gguf_config.h"
+#include "model_files/gguf_parts.h"
 #include "model_files/gguf_tokenizer.h"
 #include "support/error.h"
 
@@ -83,8 +84,8 @@ std::optional<std::string> GgufText(const std::string& path, std::string_view sk
   const std::string gguf = GgufBehind(path);
   if (gguf.empty()) return std::nullopt;
   const std::string name = fs::path(path).filename().string();
+  if (name == "config.json") return GgufConfigJson(GgufParts(gguf));
   const GgufFile file(gguf);
-  if (name == "config.json") return GgufConfigJson(file);
   if (name == "tokenizer_config.json") return GgufTokenizerConfigJson(file);
   if (name == kTokenizer && HasGgufTokenizer(file)) {
     return GgufTokenizerJson(file, skipped_list != "merges");

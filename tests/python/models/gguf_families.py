@@ -228,20 +228,19 @@ def add_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
     add_experts(writer, config, arch)
 
 
-def add_rope(writer: gguf.GGUFWriter, config: Config, arch: Arch, dim: int) -> None:
+def rope_of(config: Config) -> Config:
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    rope = rope.get("full_attention", rope)
+    return rope.get("full_attention", rope)
+
+
+def add_rope(writer: gguf.GGUFWriter, config: Config, arch: Arch, dim: int) -> None:
+    rope = rope_of(config)
     part = rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
     writer.add_rope_dimension_count(config.get("rotary_dim") or int(dim * part))
     if arch not in (Arch.GEMMA, Arch.GEMMA2):
         base = rope.get("rope_theta", config.get("rope_theta"))
         writer.add_rope_freq_base(base * rope.get("alpha", 1.0) ** (dim / (dim - 2)))
-    if rope.get("rope_type") == "llama3":
-        writer.add_tensor("rope_freqs.weight", rope_factors(config, rope, dim))
     if rope.get("rope_type") == "longrope":
-        for name in ("long", "short"):
-            factors = np.array(rope[f"{name}_factor"], np.float32)
-            writer.add_tensor(f"rope_factors_{name}.weight", factors)
         original = rope["original_max_position_embeddings"]
         scale = config["max_position_embeddings"] / original
         writer.add_rope_scaling_orig_ctx_len(original)
@@ -260,6 +259,18 @@ def add_rope(writer: gguf.GGUFWriter, config: Config, arch: Arch, dim: int) -> N
     }.items():
         if rope.get(name) is not None:
             add(rope[name])
+
+
+def add_factors(writer: gguf.GGUFWriter, config: Config) -> None:
+    """The tensors of factors of wavelengths."""
+    rope = rope_of(config)
+    if rope.get("rope_type") == "llama3":
+        dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        writer.add_tensor("rope_freqs.weight", rope_factors(config, rope, dim))
+    if rope.get("rope_type") == "longrope":
+        for name in ("long", "short"):
+            factors = np.array(rope[f"{name}_factor"], np.float32)
+            writer.add_tensor(f"rope_factors_{name}.weight", factors)
 
 
 def add_windows(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:

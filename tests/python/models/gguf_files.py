@@ -19,6 +19,7 @@ from gguf import GGMLQuantizationType as Type
 from gguf_families import (
     ARCHITECTURES,
     add_activations,
+    add_factors,
     add_numbers,
     change_of,
     is_vector,
@@ -158,6 +159,7 @@ def write_gguf(
                 writer.add_tensor(own, data, raw_dtype=kind)
             parts.append(decode(data, kind))
         values[name] = change.undo(parts)
+    add_factors(writer, config)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

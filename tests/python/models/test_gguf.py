@@ -238,6 +238,18 @@ def test_parts_are_one_model(tmp_path: Path) -> None:
     damaged(parts, "split.no", "are not those of part 3 of 4")
 
 
+@pytest.mark.parametrize("small_first_shard", [False, True])
+def test_what_a_later_part_has_counts(tmp_path: Path, small_first_shard: bool) -> None:
+    """As the factors of wavelengths do, which are in the last one here."""
+    source = make_checkpoint("tiny-llama", tmp_path / "source")
+    whole = write_gguf(source, tmp_path / "whole.gguf", in_turn(EXACT))
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    write_gguf(source, parts / "x.gguf", in_turn(EXACT), split_max_tensors=12,
+               small_first_shard=small_first_shard)  # fmt: skip
+    assert np.array_equal(logits(parts), logits(whole))
+
+
 def test_experts_that_a_family_does_not_have_are_named(tmp_path: Path) -> None:
     source = make_checkpoint("tiny-mixtral", tmp_path / "source")
     path = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32)
