@@ -30,8 +30,8 @@ class Converter {
  public:
   explicit Converter(const GgufFile& first) : family_(FamilyOf(first)) {
     const std::string key = std::string(family_.name) + ".attention.head_count";
-    heads_ = first.Integer(key).value_or(0);
-    kv_heads_ = first.Integer(key + "_kv").value_or(heads_);
+    heads_ = first.IntegerOfLayers(key).value_or(0);
+    kv_heads_ = first.IntegerOfLayers(key + "_kv").value_or(heads_);
   }
 
   TensorFile Convert(const GgufFile& file) const {

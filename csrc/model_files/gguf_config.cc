@@ -64,9 +64,11 @@ class ConfigWriter {
   std::string Write() {
     json_.BeginObject();
     json_.Name("architectures").BeginArray().Put(Architecture()).EndArray();
-    for (const Renamed& r : kIntegers) Add(r.field, file_.Integer(Key(r.key)));
+    Require("context_length");
+    Require(family_.norm_eps);
+    for (const Renamed& r : kIntegers) Add(r.field, file_.IntegerOfLayers(Key(r.key)));
     for (const Renamed& r : kNumbers) Add(r.field, file_.Number(Key(r.key)));
-    WriteLayers();
+    Add("num_hidden_layers", NumLayers());
     WriteExperts();
     WriteProperties();
     WriteDerivedSizes();
@@ -89,18 +91,26 @@ class ConfigWriter {
     if (value) json_.Add(field, *value);
   }
 
-  std::string_view Architecture() const {
-    const std::string key = Key(family_.variant_key);
-    const bool is_variant =
-        !family_.variant_key.empty() && (file_.IsList(key) || file_.Integer(key).value_or(0) != 0);
-    return is_variant ? family_.variant : family_.architecture;
+  // A key of which no value can be taken for granted.
+  void Require(std::string_view key) const {
+    if (!file_.Has(Key(key))) file_.Fail(Key(key), "is missing");
   }
 
-  // Layers that guess further tokens are the last ones of the file.
-  void WriteLayers() {
+  bool IsVariant() const {
+    const std::string key = Key(family_.variant_key);
+    return !family_.variant_key.empty() &&
+           (file_.IsList(key) || file_.Integer(key).value_or(0) != 0);
+  }
+  std::string_view Architecture() const {
+    return IsVariant() ? family_.variant : family_.architecture;
+  }
+
+  // Layers that guess further tokens are the last ones of the file. nullopt: which the reader of
+  // the configuration refuses.
+  std::optional<int64_t> NumLayers() const {
     const std::optional<int64_t> count = file_.Integer(Key("block_count"));
     const int64_t guess = file_.Integer(Key("nextn_predict_layers")).value_or(0);
-    if (count && guess >= 0 && guess < *count) json_.Add("num_hidden_layers", *count - guess);
+    return count && guess >= 0 && guess < *count ? std::optional(*count - guess) : std::nullopt;
   }
 
   void WriteExperts() {
@@ -108,6 +118,7 @@ class ConfigWriter {
     if (family_.gating == GgufGating::kNone) {
       file_.Fail(Key("expert_count"), "is given; experts of this family are not supported");
     }
+    Require("expert_used_count");
     const std::string key = Key("expert_gating_func");
     const auto known = static_cast<int64_t>(family_.gating);
     const int64_t given = file_.Integer(key).value_or(0);
@@ -142,10 +153,14 @@ class ConfigWriter {
 
   // What llama.cpp knows by the family.
   void WriteDerivedSizes() {
-    const std::optional<int64_t> heads = file_.Integer(Key("attention.head_count"));
-    const std::optional<int64_t> hidden = file_.Integer(Key("embedding_length"));
+    Require("attention.head_count");
+    const std::optional<int64_t> heads = file_.IntegerOfLayers(Key("attention.head_count"));
+    const std::optional<int64_t> hidden = file_.IntegerOfLayers(Key("embedding_length"));
     if (!heads || *heads < 1 || !hidden) return;  // which the reader of the configuration refuses
-    const int64_t dim = file_.Integer(Key("attention.key_length")).value_or(*hidden / *heads);
+    if (!file_.Has(Key("attention.head_count_kv"))) json_.Add("num_key_value_heads", *heads);
+    if (!file_.Has(Key("attention.key_length"))) json_.Add("head_dim", *hidden / *heads);
+    const int64_t dim =
+        file_.IntegerOfLayers(Key("attention.key_length")).value_or(*hidden / *heads);
     const int64_t rotated = file_.Integer(Key("rope.dimension_count")).value_or(dim);
     if (dim > 0) {
       json_.Add("partial_rotary_factor", static_cast<double>(rotated) / static_cast<double>(dim));
@@ -158,23 +173,30 @@ class ConfigWriter {
     }
   }
 
+  void PutLayerTypes(const std::vector<int64_t>& has_window) {
+    json_.Name("layer_types").BeginArray();
+    for (int64_t has : has_window) json_.Put(has != 0 ? "sliding_attention" : "full_attention");
+    json_.EndArray();
+  }
+
+  void PutNoWindows() {
+    constexpr int64_t kMaxLayers = 1 << 16;  // above what the reader of the configuration allows
+    PutLayerTypes(std::vector<int64_t>(
+        static_cast<size_t>(std::clamp(NumLayers().value_or(0), int64_t{0}, kMaxLayers))));
+  }
+
   // A window of 0 is none. The pattern is a list, or says that every n-th layer has no window.
   void WriteWindows() {
-    if (const std::optional<int64_t> window = file_.Integer(Key("attention.sliding_window"))) {
-      json_.Name("sliding_window");
-      if (*window == 0) {
-        json_.Null();
-      } else {
-        json_.Put(*window);
-      }
+    const std::optional<int64_t> window = file_.Integer(Key("attention.sliding_window"));
+    if (window.value_or(0) != 0) {
+      json_.Add("sliding_window", *window);
+    } else if (window || family_.may_lack_windows) {
+      json_.Name("sliding_window").Null();
+      if (family_.may_lack_windows) return PutNoWindows();
     }
     const std::string key = Key("attention.sliding_window_pattern");
     if (!file_.IsList(key)) return Add("sliding_window_pattern", file_.Integer(key));
-    json_.Name("layer_types").BeginArray();
-    for (int64_t has_window : file_.Integers(key)) {
-      json_.Put(has_window != 0 ? "sliding_attention" : "full_attention");
-    }
-    json_.EndArray();
+    PutLayerTypes(file_.Integers(key));
   }
 
   void PutNumbers(const char* field, const GgufParts::Place& place) {
@@ -183,9 +205,26 @@ class ConfigWriter {
     json_.EndArray();
   }
 
+  // Sections are of the positions in images. In one family, the rows of q and k have another order
+  // where some are given.
+  void RefuseSections() const {
+    const std::string key = Key("rope.dimension_sections");
+    if (!family_.sections_reorder_heads) return;
+    if (std::ranges::any_of(file_.Integers(key), [](int64_t size) { return size != 0; })) {
+      file_.Fail(key, "is not supported for this family: a model that also sees images");
+    }
+  }
+
   // Factors of the wavelengths are tensors, if there are some.
   void WriteRope() {
-    json_.Add("rope_theta", file_.Number(Key("rope.freq_base")).value_or(10000.0));
+    RefuseSections();
+    const double base = file_.Number(Key("rope.freq_base")).value_or(10000.0);
+    json_.Add("rope_theta", base);
+    if (family_.name == "olmo2" && IsVariant()) {  // whose layers with a window have their own
+      json_.Name("rope_parameters").BeginObject().Name("sliding_attention").BeginObject();
+      json_.Add("rope_theta", file_.Number(Key("rope.freq_base_swa")).value_or(base));
+      json_.EndObject().EndObject();
+    }
     const GgufParts::Place one = parts_.Find("rope_freqs.weight");
     const GgufParts::Place longer = parts_.Find("rope_factors_long.weight");
     const GgufParts::Place shorter = parts_.Find("rope_factors_short.weight");
@@ -204,6 +243,10 @@ class ConfigWriter {
     json_.Name("rope_scaling").BeginObject();
     json_.Add("rope_type", by_factors ? "longrope" : type == "none" ? "default" : type);
     Add("factor", factor);
+    if (has_one && type != "none" && factor.value_or(1) != 1) {
+      file_.Fail(Key("rope.scaling.factor"),
+                 "is not supported beside the tensor \"rope_freqs.weight\"");
+    }
     if (has_one) {  // those of Llama 3.1, which hold for every length
       PutNumbers("short_factor", one);
       PutNumbers("long_factor", one);

@@ -10,6 +10,7 @@ namespace mlc_native {
 namespace {
 
 constexpr char kArchitecture[] = "general.architecture";
+constexpr char kLayerNormEps[] = "attention.layer_norm_epsilon";
 
 // ---- Names of tensors ----
 
@@ -110,6 +111,7 @@ constexpr GgufFamily kFamilies[] = {
     {.name = "gemma3",
      .architecture = "Gemma3ForCausalLM",
      .adds_one_to_norms = true,
+     .may_lack_windows = true,
      .names = kSandwich},
     {.name = "olmo2",
      .architecture = "Olmo2ForCausalLM",
@@ -125,16 +127,19 @@ constexpr GgufFamily kFamilies[] = {
      .gating = GgufGating::kSoftmax},
     {.name = "smollm3", .architecture = "SmolLM3ForCausalLM", .interleaves_heads = true},
     {.name = "chatglm", .architecture = "GlmForCausalLM", .names = kFusedFfn},
-    {.name = "glm4", .architecture = "Glm4ForCausalLM", .names = kGlm4},
+    {.name = "glm4",
+     .architecture = "Glm4ForCausalLM",
+     .sections_reorder_heads = true,
+     .names = kGlm4},
     {.name = "glm4moe", .architecture = "Glm4MoeForCausalLM", .gating = GgufGating::kSigmoid},
     {.name = "minimax-m2", .architecture = "MiniMaxM2ForCausalLM", .gating = GgufGating::kSigmoid},
     {.name = "gpt-oss",
      .architecture = "GptOssForCausalLM",
      .truncates_yarn = false,
      .gating = GgufGating::kSoftmaxOfChosen},
-    {.name = "command-r", .architecture = "CohereForCausalLM"},
-    {.name = "cohere2", .architecture = "Cohere2ForCausalLM"},
-    {.name = "exaone4", .architecture = "Exaone4ForCausalLM"},
+    {.name = "command-r", .architecture = "CohereForCausalLM", .norm_eps = kLayerNormEps},
+    {.name = "cohere2", .architecture = "Cohere2ForCausalLM", .norm_eps = kLayerNormEps},
+    {.name = "exaone4", .architecture = "Exaone4ForCausalLM", .may_lack_windows = true},
     {.name = "seed_oss", .architecture = "SeedOssForCausalLM"},
     {.name = "ernie4_5", .architecture = "Ernie4_5ForCausalLM"},
     {.name = "ernie4_5-moe",
@@ -142,9 +147,18 @@ constexpr GgufFamily kFamilies[] = {
      .gating = GgufGating::kSoftmax,
      .names = kErnieMoe},
     {.name = "hunyuan-dense", .architecture = "HunYuanDenseV1ForCausalLM", .names = kHunYuan},
-    {.name = "stablelm", .architecture = "StableLmForCausalLM", .names = kStableLm},
-    {.name = "starcoder2", .architecture = "Starcoder2ForCausalLM", .names = kStarcoder2},
-    {.name = "nemotron", .architecture = "NemotronForCausalLM", .adds_one_to_norms = true},
+    {.name = "stablelm",
+     .architecture = "StableLmForCausalLM",
+     .norm_eps = kLayerNormEps,
+     .names = kStableLm},
+    {.name = "starcoder2",
+     .architecture = "Starcoder2ForCausalLM",
+     .norm_eps = kLayerNormEps,
+     .names = kStarcoder2},
+    {.name = "nemotron",
+     .architecture = "NemotronForCausalLM",
+     .adds_one_to_norms = true,
+     .norm_eps = kLayerNormEps},
     {.name = "arcee", .architecture = "ArceeForCausalLM", .interleaves_heads = true},
     {.name = "apertus", .architecture = "ApertusForCausalLM", .names = kApertus},
 };

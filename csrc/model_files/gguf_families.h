@@ -33,8 +33,11 @@ struct GgufFamily {
   std::string_view variant{};
   // The rows of a head of q and k alternate between its halves, for a rotation of neighbours.
   bool interleaves_heads = false;
-  bool adds_one_to_norms = false;           // they are stored as norm_weight_offset + weight
-  bool truncates_yarn = true;               // what "truncate" of config.json says
+  bool adds_one_to_norms = false;       // they are stored as norm_weight_offset + weight
+  bool truncates_yarn = true;           // what "truncate" of config.json says
+  bool may_lack_windows = false;        // no layer has one, unless a key says how long it is
+  bool sections_reorder_heads = false;  // q and k, where rope.dimension_sections is given
+  std::string_view norm_eps = "attention.layer_norm_rms_epsilon";
   GgufGating gating = GgufGating::kNone;    // kNone: the family has no experts
   bool renormalizes = false;                // the weights of experts, unless a key says it
   std::span<const GgufTensorName> names{};  // that differ from those of other families

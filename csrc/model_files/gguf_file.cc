@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <span>
 #include <utility>
@@ -352,6 +353,18 @@ bool GgufFile::IsList(std::string_view key) const {
 std::optional<int64_t> GgufFile::Integer(std::string_view key) const {
   const Value* value = Find(key, false);
   return value == nullptr ? std::nullopt : std::optional(IntegerAt(key, *value, 0));
+}
+
+std::optional<int64_t> GgufFile::IntegerOfLayers(std::string_view key) const {
+  if (!IsList(key)) return Integer(key);
+  const std::vector<int64_t> values = Integers(key);
+  const auto other = std::ranges::adjacent_find(values, std::not_equal_to{});
+  if (other != values.end()) {
+    Fail(key, "is " + std::to_string(*other) + " in one layer and " + std::to_string(other[1]) +
+                  " in the next, which is not supported");
+  }
+  if (values.empty()) Fail(key, "is an empty list");
+  return values.front();
 }
 
 std::optional<double> GgufFile::Number(std::string_view key) const {

@@ -48,6 +48,8 @@ class MLC_NATIVE_PRIVATE_API GgufFile {
   bool Has(std::string_view key) const { return values_.find(key) != values_.end(); }
   bool IsList(std::string_view key) const;
   std::optional<int64_t> Integer(std::string_view key) const;
+  // Of a key that may be a list with an element for each layer, which are all the same.
+  std::optional<int64_t> IntegerOfLayers(std::string_view key) const;
   // A float32 is read as the shortest decimal number that it is nearest to.
   std::optional<double> Number(std::string_view key) const;
   std::optional<bool> Bool(std::string_view key) const;

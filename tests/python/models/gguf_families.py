@@ -240,6 +240,9 @@ def add_rope(writer: gguf.GGUFWriter, config: Config, arch: Arch, dim: int) -> N
     if arch not in (Arch.GEMMA, Arch.GEMMA2):
         base = rope.get("rope_theta", config.get("rope_theta"))
         writer.add_rope_freq_base(base * rope.get("alpha", 1.0) ** (dim / (dim - 2)))
+    local = (config.get("rope_parameters") or {}).get("sliding_attention", {})
+    if "rope_theta" in local:
+        writer.add_rope_freq_base_swa(local["rope_theta"])
     if rope.get("rope_type") == "longrope":
         original = rope["original_max_position_embeddings"]
         scale = config["max_position_embeddings"] / original
@@ -275,9 +278,10 @@ def add_factors(writer: gguf.GGUFWriter, config: Config) -> None:
 
 def add_windows(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
     window = config.get("sliding_window")
+    lacks_windows = "sliding_attention" not in config.get("layer_types", ["sliding_attention"])
     if arch == Arch.PHI3:
         writer.add_sliding_window(window or 0)
-    elif window and arch != Arch.LLAMA:
+    elif window and arch != Arch.LLAMA and not (lacks_windows and arch == Arch.GEMMA3):
         writer.add_sliding_window(window)
     if window and config["architectures"][0] in ("Olmo3ForCausalLM", "Exaone4ForCausalLM"):
         types = config["layer_types"]

@@ -30,6 +30,7 @@ from quantized_checkpoints import WEIGHTS, Tensors, from_bfloat16, load_file, sa
 
 # Of a matrix: its name in the file -> its type.
 TypeOf = Callable[[str], Type]
+Metadata = dict[str, float | bool | list[int]]
 
 
 def random_blocks(shape: tuple[int, ...], kind: Type, rng: np.random.Generator) -> np.ndarray:
@@ -106,7 +107,7 @@ def write_gguf(
     pre: str = "",
     seed: int = 0,
     fused: bool = False,
-    metadata: dict[str, float | bool] | None = None,
+    metadata: Metadata | None = None,
     **options: Any,
 ) -> Path:
     """Writes ``folder`` as a GGUF file, and the values that its tensors then have as ``floats``.
@@ -125,6 +126,8 @@ def write_gguf(
     for key, value in (metadata or {}).items():
         if isinstance(value, bool):
             writer.add_bool(key, value)
+        elif isinstance(value, list):
+            writer.add_array(key, value)
         else:
             writer.add_float32(key, value)
     if pre:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Type
-from gguf_files import write_gguf
+from gguf_files import Metadata, write_gguf
 from paged_driver import PagedModel, PagedSequence, random_tokens, relative_error
 from quantized_checkpoints import WEIGHTS, load_file
 
@@ -92,6 +92,23 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "tiny-glm4_moe",
         {"moe_intermediate_size": 64, "use_qk_norm": False, "attention_bias": False},
     ),
+    "no-windows": (
+        "tiny-exaone4",
+        {"sliding_window": None, "layer_types": ["full_attention"] * 4},
+    ),
+    "no-windows-and-one-rope": (
+        "tiny-gemma3_text",
+        {"query_pre_attn_scalar": 32, "layer_types": ["full_attention"] * 4},
+    ),
+    "ropes-of-one-base": (
+        "tiny-olmo3",
+        {
+            "rope_parameters": {
+                f"{kind}_attention": {"rope_type": "default", "rope_theta": 2e4}
+                for kind in ("full", "sliding")
+            }
+        },
+    ),
     "layers-that-guess": (
         "tiny-glm4_moe",
         {"moe_intermediate_size": 64, "num_nextn_predict_layers": 2},
@@ -145,7 +162,7 @@ def test_a_factor_of_rope_without_a_type_is_linear(tmp_path: Path, key: str) -> 
     scaling = {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4}
     overrides = {"rope_scaling": None, "rope_parameters": scaling}
     source = make_checkpoint("tiny-qwen2", tmp_path / "source", overrides=overrides)
-    metadata: dict[str, float | bool] = {f"qwen2.{key}": 4.0}
+    metadata: Metadata = {f"qwen2.{key}": 4.0}
     file = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32, metadata=metadata)
     assert np.array_equal(logits(file), logits(source))
 
@@ -250,6 +267,59 @@ def test_what_a_later_part_has_counts(tmp_path: Path, small_first_shard: bool) -
     assert np.array_equal(logits(parts), logits(whole))
 
 
+def without(path: Path, *keys: str) -> None:
+    """With other names for the keys."""
+    content = path.read_bytes()
+    for key in keys:
+        name = len(key).to_bytes(8, "little") + key.encode()
+        assert content.count(name) == 1, key
+        content = content.replace(name, name[:-1] + b"_")
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("like", "family"), [("tiny-glm", "chatglm"), ("tiny-ministral3", "mistral3")]
+)
+def test_sizes_without_a_key_follow_from_others(tmp_path: Path, like: str, family: str) -> None:
+    """As for llama.cpp, some of whose converters leave them out."""
+    source = make_checkpoint(
+        like, tmp_path / "source", overrides={"num_key_value_heads": 4, "head_dim": 16}
+    )
+    path = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32, floats=tmp_path / "floats")
+    keys = ("key_length", "value_length", "head_count_kv")
+    without(path, *(f"{family}.attention.{key}" for key in keys))
+    assert np.array_equal(logits(path), logits(tmp_path / "floats"))
+
+
+@pytest.mark.parametrize(
+    ("like", "key"),
+    [
+        ("tiny-qwen2", "qwen2.context_length"),
+        ("tiny-qwen2", "qwen2.attention.layer_norm_rms_epsilon"),
+        ("tiny-starcoder2", "starcoder2.attention.layer_norm_epsilon"),
+        ("tiny-glm", "chatglm.attention.head_count"),
+        ("tiny-olmoe", "olmoe.expert_used_count"),
+    ],
+)
+def test_a_key_whose_value_nothing_else_says_is_named(tmp_path: Path, like: str, key: str) -> None:
+    """The defaults of transformers are those of one model of the family."""
+    source = make_checkpoint(like, tmp_path / "source")
+    path = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32)
+    without(path, key)
+    damaged(path, key, "is missing")
+
+
+def test_a_number_may_be_a_list_of_the_same_for_each_layer(tmp_path: Path) -> None:
+    """As the converter writes it of a Granite 4 without Mamba layers."""
+    source = make_checkpoint("tiny-granite", tmp_path / "source")
+    key = "granite.attention.head_count_kv"
+    path = tmp_path / "x.gguf"
+    write_gguf(source, path, lambda _: Type.F32, metadata={key: [2, 2, 2]})
+    assert np.array_equal(logits(path), logits(source))
+    write_gguf(source, path, lambda _: Type.F32, metadata={key: [2, 2, 1]})
+    damaged(path, key, "is 2 in one layer and 1 in the next")
+
+
 def test_experts_that_a_family_does_not_have_are_named(tmp_path: Path) -> None:
     source = make_checkpoint("tiny-mixtral", tmp_path / "source")
     path = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32)
@@ -267,9 +337,21 @@ def test_experts_that_a_family_does_not_have_are_named(tmp_path: Path) -> None:
 
 def test_attention_in_both_directions_is_named(tmp_path: Path) -> None:
     source = make_checkpoint("tiny-qwen2", tmp_path / "source")
-    metadata: dict[str, float | bool] = {"qwen2.attention.causal": False}
+    metadata: Metadata = {"qwen2.attention.causal": False}
     path = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32, metadata=metadata)
     damaged(path, "is_causal", "= false is not supported")
+
+
+def test_ropes_that_no_folder_has_are_named(tmp_path: Path) -> None:
+    source = make_checkpoint("tiny-glm4", tmp_path / "glm4")
+    key = "glm4.rope.dimension_sections"  # of a model with images, whose rows have another order
+    path = tmp_path / "x.gguf"
+    write_gguf(source, path, lambda _: Type.F32, metadata={key: [2, 1, 1, 0]})
+    damaged(path, key, "is not supported for this family")
+    source = make_checkpoint("tiny-llama", tmp_path / "llama")
+    key = "llama.rope.scaling.factor"
+    write_gguf(source, path, lambda _: Type.F32, metadata={key: 4.0})
+    damaged(path, key, 'beside the tensor "rope_freqs.weight"')
 
 
 def test_what_is_not_supported_is_named(tmp_path: Path) -> None:
