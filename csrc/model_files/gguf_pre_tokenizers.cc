@@ -25,7 +25,10 @@ constexpr std::string_view kDeepSeekV3Words[] = {
     R"delimiter([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)delimiter"};
 
 constexpr GgufPreTokenizer kGpt2{};
+// Of GPT-NeoX and what is made from it.
+constexpr GgufPreTokenizer kGptNeoX{.composes = true};
 constexpr GgufPreTokenizer kGpt2Digits{.single_digits = true};
+constexpr GgufPreTokenizer kCommandR{.single_digits = true, .composes = true};
 constexpr GgufPreTokenizer kLlama3{
     .regexes = kLlama3Words, .ignore_merges = true, .adds_bos = true};
 constexpr GgufPreTokenizer kLlama3Spelled{.regexes = kLlama3Words};
@@ -45,14 +48,14 @@ struct Named {
 constexpr Named kNamed[] = {
     {"gpt-2", kGpt2},
     {"phi-2", kGpt2},
-    {"mpt", kGpt2},
-    {"olmo", kGpt2},
+    {"mpt", kGptNeoX},
+    {"olmo", kGptNeoX},
     {"exaone4", kGpt2},
     {"granite-docling", kGpt2},
     {"smollm", kGpt2Digits},
     {"starcoder", kGpt2Digits},
     {"refact", kGpt2Digits},
-    {"command-r", kGpt2Digits},
+    {"command-r", kCommandR},
     {"codeshell", kGpt2Digits},
     {"exaone", kGpt2Digits},
     {"llama-bpe", kLlama3},

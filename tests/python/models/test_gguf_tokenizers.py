@@ -64,6 +64,12 @@ SPLITS: dict[str, tuple[Callable[[], splits.PreTokenizer], bool, bool]] = {
         False,
         False,
     ),
+    "command-r": (
+        lambda: splits.Sequence([splits.Digits(individual_digits=True), byte_level(True)]),
+        True,
+        False,
+    ),
+    "olmo": (lambda: byte_level(True), True, False),
     "llama-bpe": (lambda: by_regex(LLAMA3), False, True),
     "qwen2": (lambda: by_regex(QWEN2), True, False),
     "tekken": (lambda: by_regex(TEKKEN), False, True),
