@@ -79,14 +79,22 @@ void PutVocabulary(JsonWriter& json, const Vocabulary& vocabulary) {
   json.EndObject();
 }
 
-void PutAddedTokens(JsonWriter& json, const Vocabulary& vocabulary) {
+// Whether spaces behind a token belong to it. Phi-3's tokenizer.json says so of all added tokens
+// but three; GGUF files have no place for it.
+bool TakesSpacesBehind(const GgufFile& file, std::string_view token) {
+  constexpr std::string_view kOthers[] = {"<unk>", "<s>", "<|endoftext|>"};
+  const std::string family = file.String("general.architecture").value_or("");
+  const bool is_phi3 = (family == "phi3" || family == "phimoe") && file.String(kModel) == "llama";
+  return is_phi3 && std::ranges::find(kOthers, token) == std::end(kOthers);
+}
+
+void PutAddedTokens(JsonWriter& json, const GgufFile& file, const Vocabulary& vocabulary) {
   json.Name("added_tokens").BeginArray();
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     if (!vocabulary.is_added(id) || vocabulary.tokens[id].empty()) continue;
     json.BeginObject().Add("id", id).Add("content", vocabulary.tokens[id]);
-    for (const char* option : {"single_word", "lstrip", "rstrip", "normalized"}) {
-      json.Add(option, false);
-    }
+    for (const char* option : {"single_word", "lstrip", "normalized"}) json.Add(option, false);
+    json.Add("rstrip", TakesSpacesBehind(file, vocabulary.tokens[id]));
     json.Add("special", vocabulary.type(id) != kUserDefined).EndObject();
   }
   json.EndArray();
@@ -138,10 +146,10 @@ void PutPostProcessor(JsonWriter& json, const GgufFile& file, const Vocabulary& 
   json.EndObject().EndObject();
 }
 
-void BeginFile(JsonWriter& json, const Vocabulary& vocabulary) {
+void BeginFile(JsonWriter& json, const GgufFile& file, const Vocabulary& vocabulary) {
   json.BeginObject().Add("version", "1.0");
   json.Name("truncation").Null().Name("padding").Null();
-  PutAddedTokens(json, vocabulary);
+  PutAddedTokens(json, file, vocabulary);
 }
 
 // ---- Byte-level BPE ----
@@ -176,7 +184,7 @@ std::string ByteLevelJson(const GgufFile& file, bool with_merges) {
   const Vocabulary vocabulary(file);
   const GgufPreTokenizer& words = PreTokenizerOf(file);
   JsonWriter json;
-  BeginFile(json, vocabulary);
+  BeginFile(json, file, vocabulary);
   json.Name("normalizer");
   if (words.composes) {
     PutType(json, "NFC");
@@ -297,7 +305,7 @@ std::string SentencePieceJson(const GgufFile& file, bool with_merges) {
   const bool adds_space = file.Bool("tokenizer.ggml.add_space_prefix").value_or(true);
   const auto unknown = std::ranges::find(vocabulary.types, kUnknown);
   JsonWriter json;
-  BeginFile(json, vocabulary);
+  BeginFile(json, file, vocabulary);
   PutSpaces(json, adds_space);
   PutPostProcessor(json, file, vocabulary, /*adds_bos=*/true);
   PutFallbackDecoder(json, adds_space);

@@ -84,10 +84,11 @@ def corpus() -> list[str]:
     return [line for file in files for line in file.read_text().splitlines(keepends=True)]
 
 
-def added() -> list[AddedToken]:
+def added(rstrip: bool = False) -> list[AddedToken]:
+    options = {"normalized": False, "rstrip": rstrip}
     return [
-        *(AddedToken(text, special=True, normalized=False) for text in CONTROL),
-        *(AddedToken(text, special=False, normalized=False) for text in USER),
+        *(AddedToken(text, special=True, **options) for text in CONTROL),
+        *(AddedToken(text, special=False, **options) for text in USER),
     ]
 
 
@@ -107,8 +108,11 @@ def train_byte_level(pre: str) -> Tokenizer:
     return core
 
 
-def train_sentencepiece(adds_space: bool) -> Tokenizer:
-    """As the tokenizer.json of Llama 2 (with a space in front of a text) and of Gemma."""
+def train_sentencepiece(adds_space: bool, rstrip: bool = False) -> Tokenizer:
+    """As the tokenizer.json of Llama 2 (with a space in front of a text) and of Gemma.
+
+    ``rstrip``: as that of Phi-3, most of whose added tokens take the spaces behind them.
+    """
     spaces = [normalizers.Prepend("▁")] if adds_space else []
     core = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     core.normalizer = normalizers.Sequence([*spaces, normalizers.Replace(" ", "▁")])
@@ -128,8 +132,9 @@ def train_sentencepiece(adds_space: bool) -> Tokenizer:
     core = Tokenizer.from_str(json.dumps(file))
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     core.decoder = decoders.Sequence([*steps, *([decoders.Strip(" ", 1, 0)] if adds_space else [])])
-    core.add_tokens([AddedToken(t, special=True, normalized=False) for t in pieces[:3]])
-    core.add_tokens(added())
+    core.add_tokens([AddedToken(t, special=True, normalized=False) for t in pieces[:2]])
+    core.add_tokens([AddedToken(pieces[2], special=True, normalized=False, rstrip=rstrip)])
+    core.add_tokens(added(rstrip))
     return core
 
 
@@ -160,7 +165,7 @@ def write_tokenizer(core: Tokenizer, path: Path, **options: Any) -> Path:
         elif is_bytes and text.startswith("<0x"):
             kind = gguf.TokenType.BYTE
         kinds.append(kind)
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, options.get("family", "llama"))
     writer.add_tokenizer_model("llama" if is_bytes else "gpt2")
     writer.add_token_list(texts)
     writer.add_token_types(kinds)
@@ -213,6 +218,19 @@ def test_sentencepiece_ids(tmp_path: Path, adds_space: bool, count: int) -> None
     core = train_sentencepiece(adds_space)
     path = write_tokenizer(core, tmp_path / "x.gguf", adds_space=adds_space)
     check_ids(core, ours.Tokenizer(path), count)
+
+
+@pytest.mark.parametrize("family", ["phi3", "phimoe"])
+def test_added_tokens_of_phi3_take_the_spaces_behind_them(tmp_path: Path, family: str) -> None:
+    """The file does not say so."""
+    core = train_sentencepiece(True, rstrip=True)
+    path = write_tokenizer(core, tmp_path / "x.gguf", adds_space=True, family=family)
+    texts = [f"{token}{space}x" for token in ["<unk>", "<s>", "</s>", *CONTROL, *USER]
+             for space in ("", "\n", " \n ")]  # fmt: skip
+    tokenizer = ours.Tokenizer(path)
+    for text in texts:
+        assert tokenizer.encode(text) == core.encode(text, add_special_tokens=False).ids, text
+    check_ids(core, tokenizer, 300)
 
 
 def check_ids(core: Tokenizer, tokenizer: ours.Tokenizer, count: int) -> None:
