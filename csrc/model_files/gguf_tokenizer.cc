@@ -206,6 +206,7 @@ std::string ByteLevelJson(const GgufFile& file, bool with_merges) {
   json.Add("ignore_merges", words.ignore_merges);
   PutVocabulary(json, vocabulary);
   json.Name("merges").BeginArray();
+  if (!file.Has(kMerges)) file.Fail(kMerges, "is missing");
   if (with_merges) {
     for (std::string_view merge : file.Strings(kMerges)) json.Put(merge);
   }

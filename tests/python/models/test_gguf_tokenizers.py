@@ -173,7 +173,8 @@ def write_tokenizer(core: Tokenizer, path: Path, **options: Any) -> Path:
         writer.add_token_scores([-float(i) for i in range(len(texts))])
     else:
         writer.add_tokenizer_pre(options["pre"])
-        writer.add_token_merges([" ".join(merge) for merge in file["model"]["merges"]])
+        if options.get("merges", True):
+            writer.add_token_merges([" ".join(merge) for merge in file["model"]["merges"]])
     writer.add_bos_token_id(vocab["<s>" if is_bytes else CONTROL[0]])
     writer.add_eos_token_id(vocab["</s>" if is_bytes else CONTROL[1]])
     if "adds_space" in options:
@@ -231,6 +232,15 @@ def test_added_tokens_of_phi3_take_the_spaces_behind_them(tmp_path: Path, family
     for text in texts:
         assert tokenizer.encode(text) == core.encode(text, add_special_tokens=False).ids, text
     check_ids(core, tokenizer, 300)
+
+
+def test_merges_that_are_missing_are_named(tmp_path: Path) -> None:
+    """Without them, every byte would be a token."""
+    core = train_byte_level("gpt-2")
+    path = write_tokenizer(core, tmp_path / "x.gguf", pre="gpt-2", merges=False)
+    with pytest.raises(LoadError, match="is missing") as error:
+        ours.Tokenizer(path)
+    assert error.value.field == "tokenizer.ggml.merges"
 
 
 def check_ids(core: Tokenizer, tokenizer: ours.Tokenizer, count: int) -> None:
