@@ -71,8 +71,8 @@ target_link_libraries(mlc_native_grammar_worker PRIVATE Threads::Threads)
 if(MLC_NATIVE_SANITIZE)
   file(GLOB rewriting CONFIGURE_DEPENDS grammar/regex*.cc grammar/schema_*.cc)
   target_sources(mlc_native_grammar_worker PRIVATE ${xgrammar_shared} ${rewriting}
-    grammar/big_stack.cc grammar/spec_check.cc grammar/trial_protocol.cc support/json.cc
-    support/json_in_order.cc support/utf8.cc)
+    grammar/big_stack.cc grammar/spec_check.cc grammar/trial_protocol.cc support/check.cc
+    support/json.cc support/json_in_order.cc support/utf8.cc)
   target_compile_options(mlc_native_grammar_worker PRIVATE -fno-sanitize=all)
   target_link_options(mlc_native_grammar_worker PRIVATE -fno-sanitize=all)
 else()
