@@ -72,7 +72,7 @@ SpeculativeMode ChosenMode(const EngineConfig& config) {
     return DraftHeadIn(config.additional_models[0]).value_or(SpeculativeMode::kSmallDraft);
   }
   if (!config.model_lib.empty()) return SpeculativeMode::kNGram;
-  return DraftHeadIn(config.model).value_or(SpeculativeMode::kNGram);
+  return OwnDraftHeadIn(config.model).value_or(SpeculativeMode::kNGram);
 }
 
 // Returns the draft model or the draft head of the mode; null if it has none. The first of several

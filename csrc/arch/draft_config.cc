@@ -1,6 +1,8 @@
 #include "arch/draft_config.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <vector>
 
 #include "support/error.h"
@@ -66,15 +68,23 @@ constexpr struct {
     {"mlp.gate", "experts (MoE)"},
 };
 
-void CheckParts(const std::string& folder, const std::string& layer, bool has_experts,
-                const HasTensor& has_tensor) {
+bool HasExperts(const ModelConfig& config, const std::string& layer, const HasTensor& has_tensor) {
+  return config.experts && FindExpertSpelling(config.arch->experts, layer, has_tensor) != nullptr;
+}
+
+struct UnsupportedPart {
+  std::string tensor;
+  std::string_view what;
+};
+
+std::optional<UnsupportedPart> FindUnsupportedPart(const std::string& layer, bool has_experts,
+                                                   const HasTensor& has_tensor) {
   for (const auto& part : kUnsupportedParts) {
     const std::string tensor = layer + std::string(part.tensor);
     if (part.of_experts && has_experts) continue;
-    if (!has_tensor(tensor + ".weight") && !has_tensor(tensor)) continue;
-    throw LoadError(tensor, folder + ": the draft head has \"" + tensor + "\": " +
-                                std::string(part.what) + " in a draft head is not supported");
+    if (has_tensor(tensor + ".weight") || has_tensor(tensor)) return {{tensor, part.what}};
   }
+  return std::nullopt;
 }
 
 ModelConfig ReadEagle(const std::string& folder, const ModelConfig& target,
@@ -117,9 +127,12 @@ ModelConfig ReadMtp(const std::string& folder, const ModelConfig& target, const 
                        .info = {.target_streams = {num_layers + 1}},
                        .num_target_layers = num_layers};
   const std::string layer = head.Name(layout.layer);
-  const bool has_experts =
-      config.experts && FindExpertSpelling(config.arch->experts, layer, has_tensor) != nullptr;
-  CheckParts(folder, layer, has_experts, has_tensor);
+  const bool has_experts = HasExperts(config, layer, has_tensor);
+  if (const auto part = FindUnsupportedPart(layer, has_experts, has_tensor)) {
+    throw LoadError(part->tensor, folder + ": the draft head has \"" + part->tensor +
+                                      "\": " + std::string(part->what) +
+                                      " in a draft head is not supported");
+  }
   config.qkv_bias = has_tensor(layer + "self_attn.q_proj.bias");
   config.layers = {config.layers.back()};
   config.layers.front().has_experts = has_experts;
@@ -184,6 +197,13 @@ const DraftLayout* FindDraftLayout(int64_t num_layers, const HasTensor& has_tens
 const DraftLayout* FindDraftLayout(const std::string& folder, const HasTensor& has_tensor) {
   return FindDraftLayout(ReadConfigJson(folder).Integer("num_hidden_layers", 0, 0, 4096),
                          has_tensor);
+}
+
+bool CanRunOwnHead(const DraftLayout& layout, const ModelConfig& target,
+                   const HasTensor& has_tensor) {
+  if (layout.in_target.empty()) return true;
+  const std::string layer = NumberedName(layout.layer, {std::ssize(target.layers)});
+  return !FindUnsupportedPart(layer, HasExperts(target, layer, has_tensor), has_tensor);
 }
 
 ModelConfig ReadDraftHeadConfig(const std::string& folder, const ModelConfig& target,

@@ -16,6 +16,11 @@ const DraftLayout* FindDraftLayout(int64_t num_layers, const HasTensor& has_tens
 // The same; the number is in the folder's config.json. Throws LoadError.
 const DraftLayout* FindDraftLayout(const std::string& folder, const HasTensor& has_tensor);
 
+// Whether a head of this layout in the folder of its target has only parts that the heads here can
+// have.
+bool CanRunOwnHead(const DraftLayout& layout, const ModelConfig& target,
+                   const HasTensor& has_tensor);
+
 // Reads the config.json of a folder with a draft head for `target`. info.target_ids stays empty.
 // Throws LoadError: missing or damaged, no head of a layout that is supported, numbers that do not
 // fit the target.

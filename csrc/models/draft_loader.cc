@@ -67,6 +67,18 @@ void ShareWeights(const CpuDecoderWeights& target, CpuDecoderWeights* weights) {
   weights->shared = target.memory;
 }
 
+// The mode of the draft head in a folder, if it has one that `counts`.
+template <typename Counts>
+std::optional<SpeculativeMode> FindHead(const std::string& folder, const Counts& counts) {
+  if (!HasModelFile(folder + "/config.json")) return std::nullopt;
+  const Checkpoint checkpoint(folder);
+  const WeightSet weights(checkpoint, {});
+  const HasTensor has_tensor = [&](const std::string& name) { return weights.Has(name); };
+  const DraftLayout* const layout = FindDraftLayout(folder, has_tensor);
+  if (layout == nullptr || !counts(*layout, has_tensor)) return std::nullopt;
+  return layout->mode;
+}
+
 }  // namespace
 
 ModelConfig ReadDraftHead(const Checkpoint& checkpoint, const ModelSource& source,
@@ -104,13 +116,13 @@ std::unique_ptr<Model> LoadDraftHead(const ModelSource& source) {
 }
 
 std::optional<SpeculativeMode> DraftHeadIn(const std::string& folder) {
-  if (!HasModelFile(folder + "/config.json")) return std::nullopt;
-  const Checkpoint checkpoint(folder);
-  const WeightSet weights(checkpoint, {});
-  const DraftLayout* const layout =
-      FindDraftLayout(folder, [&](const std::string& name) { return weights.Has(name); });
-  if (layout == nullptr) return std::nullopt;
-  return layout->mode;
+  return FindHead(folder, [](const DraftLayout&, const HasTensor&) { return true; });
+}
+
+std::optional<SpeculativeMode> OwnDraftHeadIn(const std::string& folder) {
+  return FindHead(folder, [&](const DraftLayout& layout, const HasTensor& has_tensor) {
+    return CanRunOwnHead(layout, ReadModelConfig(folder), has_tensor);
+  });
 }
 
 }  // namespace mlc_native

@@ -27,5 +27,7 @@ std::unique_ptr<Model> LoadDraftHead(const ModelSource& source);
 // Returns the mode of the draft head in a folder; nullopt if there is none, or no such folder.
 // Throws LoadError for damaged files.
 MLC_NATIVE_PRIVATE_API std::optional<SpeculativeMode> DraftHeadIn(const std::string& folder);
+// The same of the head that a model has in its own folder, and nullopt for one that cannot be run.
+MLC_NATIVE_PRIVATE_API std::optional<SpeculativeMode> OwnDraftHeadIn(const std::string& folder);
 
 }  // namespace mlc_native

@@ -237,6 +237,14 @@ def test_an_engine_with_experts_in_its_head(tmp_path: Path) -> None:
     check_engine(add_mtp(target, "DeepSeek"), {"speculative_mode": "auto"})
 
 
+def test_auto_looks_guesses_up_where_the_own_head_cannot_be_run(tmp_path: Path) -> None:
+    target = add_mtp(make_checkpoint("tiny-deepseek_v3", tmp_path / "target"), "DeepSeek")
+    with pytest.raises(LoadError, match=r"kv_a_proj_with_mqa.*draft head is not supported"):
+        MLCEngine(str(target), "cpu", speculative_mode="mtp")
+    with MLCEngine(str(target), "cpu", speculative_mode="auto") as engine:
+        assert engine.engine_config.speculative_mode == "ngram"
+
+
 # ---- Refusals ----
 
 
