@@ -113,6 +113,7 @@ void ReadLatentSizes(const ConfigFields& fields, ModelConfig& config) {
         "num_attention_heads",
         "at most " + std::to_string(kMaxDimension / (latent.query_dim() + latent.value_dim)));
   }
+  if (latent.rope_dim % 2 != 0) fields.FailValue("qk_rope_head_dim", "an even number");
   if (!fields.Bool("rope_interleave", true)) {
     fields.Fail("rope_interleave", "= false is not supported");
   }

@@ -486,6 +486,7 @@ def test_wrong_config_field(llama: Path, fields: dict[str, Any], message: str) -
             '"num_key_value_heads" must be "num_attention_heads" = 4',
         ),
         ("tiny-deepseek_v3", {"kv_lora_rank": 0}, '"kv_lora_rank"'),
+        ("tiny-deepseek_v3", {"qk_rope_head_dim": 7}, '"qk_rope_head_dim" must be an even number'),
         ("tiny-deepseek_v3", {"rope_interleave": False}, '"rope_interleave" = false'),
         ("tiny-deepseek_v2", {"attention_bias": True}, '"attention_bias" is not supported where'),
         (
