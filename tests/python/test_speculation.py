@@ -362,6 +362,24 @@ def test_forced_text_is_guessed(off: MLCEngine) -> None:
         engine.terminate()
 
 
+def test_wrong_guesses_leave_no_warnings(off: MLCEngine, capfd: pytest.CaptureFixture[str]) -> None:
+    """XGrammar logs each token that it is asked for and does not have, such as ends of lines in
+    JSON."""
+    answer = off.completions.create(
+        prompt=REPEATED,
+        prediction={"type": "content", "content": '{"name":\n\t"Anna",\n\t"age":\n31\n}'},
+        debug_config={"grammar_execution_mode": "constraint"},
+        max_tokens=40,
+        temperature=0,
+        response_format=OPTIONS["json"]["response_format"],
+        extra_body={"spec_draft_length": 10},
+    )
+    assert answer.usage is not None
+    assert answer.usage.extra is not None
+    assert answer.usage.extra["accepted_draft_tokens"] > 0
+    assert "Warning" not in capfd.readouterr().err
+
+
 def test_a_wrong_length_of_a_request_is_refused(off: MLCEngine) -> None:
     with pytest.raises(InvalidRequest, match="spec_draft_length"):
         off.completions.create(prompt="x", max_tokens=1, extra_body={"spec_draft_length": 11})

@@ -85,12 +85,15 @@ ffi::Any CompileSchema(const XGrammar& library, const ffi::Any& compiler, const 
 
 }  // namespace
 
+bool IsJson(GrammarKind kind) {
+  return kind == GrammarKind::kJsonObject || kind == GrammarKind::kJsonSchema;
+}
+
 ffi::Any CompileWithXGrammar(const GrammarTokens& tokens, const GrammarSpec& spec) {
   const XGrammar& library = tokens.library();
   // One thread, and no cache: ours (compile_cache.h) counts bytes and is shared.
-  const bool is_json =
-      spec.kind == GrammarKind::kJsonObject || spec.kind == GrammarKind::kJsonSchema;
-  const ffi::Any& tokenizer_info = is_json ? tokens.json_tokenizer_info() : tokens.tokenizer_info();
+  const ffi::Any& tokenizer_info =
+      IsJson(spec.kind) ? tokens.json_tokenizer_info() : tokens.tokenizer_info();
   const ffi::Any compiler = Call(library.new_compiler, tokenizer_info,
                                  /*max_threads=*/int64_t{1}, /*cache_enabled=*/false,
                                  /*cache_limit_bytes=*/int64_t{-1});

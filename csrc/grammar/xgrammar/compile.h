@@ -14,6 +14,9 @@
 
 namespace mlc_native {
 
+// Whether its grammar is compiled for json_tokenizer_info.
+bool IsJson(GrammarKind kind);
+
 // Returns xgrammar's CompiledGrammar. Throws GrammarError.
 tvm::ffi::Any CompileWithXGrammar(const GrammarTokens& tokens, const GrammarSpec& spec);
 int64_t CompiledBytes(const XGrammar& library, const tvm::ffi::Any& compiled);

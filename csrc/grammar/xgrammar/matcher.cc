@@ -28,8 +28,9 @@ std::string Utf8Prefix(std::string text) {
 
 class XGrammarMatcher final : public GrammarMatcher {
  public:
-  XGrammarMatcher(std::shared_ptr<const GrammarTokens> tokens, ffi::Any handle, bool may_jump)
-      : tokens_(std::move(tokens)), handle_(std::move(handle)), may_jump_(may_jump) {}
+  XGrammarMatcher(std::shared_ptr<const GrammarTokens> tokens, ffi::Any handle,
+                  const GrammarTraits& traits)
+      : tokens_(std::move(tokens)), handle_(std::move(handle)), traits_(traits) {}
 
   bool FillMask(std::span<int32_t> mask) override {
     MLC_CHECK(static_cast<int64_t>(mask.size()) == tokens_->mask_size());
@@ -39,14 +40,14 @@ class XGrammarMatcher final : public GrammarMatcher {
   }
 
   bool AcceptToken(int32_t token_id) override {
-    if (!tokens_->usable(token_id) || IsTerminated()) return false;
+    if (!tokens_->usable(token_id, traits_.is_json) || IsTerminated()) return false;
     return Call(library().accept_token, handle_, int64_t{token_id}, false).cast<bool>();
   }
 
   void Rollback(int64_t num_tokens) override { Call(library().rollback, handle_, num_tokens); }
 
   std::string FindJumpForwardString() override {
-    if (!may_jump_ || IsTerminated()) return {};
+    if (!traits_.forced_text_is_bounded || IsTerminated()) return {};
     return Utf8Prefix(Call(library().find_jump_forward_string, handle_).cast<ffi::String>());
   }
 
@@ -54,7 +55,7 @@ class XGrammarMatcher final : public GrammarMatcher {
   bool IsCompleted() const override { return Call(library().is_completed, handle_).cast<bool>(); }
 
   std::unique_ptr<GrammarMatcher> Fork() const override {
-    return std::make_unique<XGrammarMatcher>(tokens_, Call(library().fork, handle_), may_jump_);
+    return std::make_unique<XGrammarMatcher>(tokens_, Call(library().fork, handle_), traits_);
   }
 
  private:
@@ -62,38 +63,38 @@ class XGrammarMatcher final : public GrammarMatcher {
 
   const std::shared_ptr<const GrammarTokens> tokens_;
   const ffi::Any handle_;
-  const bool may_jump_;
+  const GrammarTraits traits_;
 };
 
 class XGrammarCompiled final : public CompiledGrammar {
  public:
-  XGrammarCompiled(std::shared_ptr<const GrammarTokens> tokens, ffi::Any handle, bool may_jump)
+  XGrammarCompiled(std::shared_ptr<const GrammarTokens> tokens, ffi::Any handle,
+                   const GrammarTraits& traits)
       : tokens_(std::move(tokens)),
         handle_(std::move(handle)),
-        may_jump_(may_jump),
+        traits_(traits),
         memory_bytes_(CompiledBytes(tokens_->library(), handle_)) {}
 
   std::unique_ptr<GrammarMatcher> NewMatcher(int64_t max_rollback_tokens) const override {
     ffi::Any matcher = Call(tokens_->library().new_matcher, handle_, /*override_stop=*/nullptr,
                             /*terminate_without_stop_token=*/false, max_rollback_tokens,
                             /*default_temperature=*/nullptr);
-    return std::make_unique<XGrammarMatcher>(tokens_, std::move(matcher), may_jump_);
+    return std::make_unique<XGrammarMatcher>(tokens_, std::move(matcher), traits_);
   }
   int64_t memory_bytes() const override { return memory_bytes_; }
 
  private:
   const std::shared_ptr<const GrammarTokens> tokens_;
   const ffi::Any handle_;
-  const bool may_jump_;
+  const GrammarTraits traits_;
   const int64_t memory_bytes_;
 };
 
 }  // namespace
 
 std::shared_ptr<const CompiledGrammar> MakeCompiledGrammar(
-    std::shared_ptr<const GrammarTokens> tokens, ffi::Any compiled, bool forced_text_is_bounded) {
-  return std::make_shared<XGrammarCompiled>(std::move(tokens), std::move(compiled),
-                                            forced_text_is_bounded);
+    std::shared_ptr<const GrammarTokens> tokens, ffi::Any compiled, const GrammarTraits& traits) {
+  return std::make_shared<XGrammarCompiled>(std::move(tokens), std::move(compiled), traits);
 }
 
 }  // namespace mlc_native

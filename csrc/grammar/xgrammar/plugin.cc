@@ -13,8 +13,9 @@ class XGrammarBackend final : public GrammarBackend {
 
   std::shared_ptr<const CompiledGrammar> Compile(const GrammarSpec& spec,
                                                  bool forced_text_is_bounded) override {
-    return MakeCompiledGrammar(tokens_, CompileWithXGrammar(*tokens_, spec),
-                               forced_text_is_bounded);
+    return MakeCompiledGrammar(
+        tokens_, CompileWithXGrammar(*tokens_, spec),
+        {.is_json = IsJson(spec.kind), .forced_text_is_bounded = forced_text_is_bounded});
   }
 
  private:

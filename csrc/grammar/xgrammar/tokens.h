@@ -24,14 +24,17 @@ class GrammarTokens {
   int64_t vocab_size() const { return vocab_size_; }
   // The number of words of a mask.
   int64_t mask_size() const { return (vocab_size_ + 31) / 32; }
-  bool usable(int32_t token_id) const {
-    return token_id >= 0 && token_id < vocab_size_ && usable_[token_id];
+  // Whether a grammar may have the token at all; for JSON, whether it is in json_tokenizer_info.
+  bool usable(int32_t token_id, bool in_json) const {
+    return token_id >= 0 && token_id < vocab_size_ &&
+           (in_json ? usable_in_json_ : usable_)[token_id];
   }
 
  private:
   const std::shared_ptr<const XGrammar> library_;
   const int64_t vocab_size_;
   std::vector<bool> usable_;  // has bytes, or is a stop token
+  std::vector<bool> usable_in_json_;
   tvm::ffi::Any tokenizer_info_;
   tvm::ffi::Any json_tokenizer_info_;
 };
