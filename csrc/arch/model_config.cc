@@ -117,6 +117,7 @@ void ReadLatentSizes(const ConfigFields& fields, ModelConfig& config) {
   if (!fields.Bool("rope_interleave", true)) {
     fields.Fail("rope_interleave", "= false is not supported");
   }
+  latent.splits_up_projection = fields.Bool("has_split_kv_b_proj", false);
   if (latent.q_rank == 0) config.projections = rule.direct_queries;
   config.latent = latent;
 }

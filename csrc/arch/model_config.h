@@ -29,6 +29,9 @@ struct LatentConfig {
   int64_t plain_dim = 0;  // of a query or key of a head: elements without rope,
   int64_t rope_dim = 0;   // and those with it, which all keys of a row share
   int64_t value_dim = 0;
+  // Of a GGUF file: what makes keys and values of latents is two matrices for each head, of which
+  // that of the key is transposed.
+  bool splits_up_projection = false;
 
   int64_t query_dim() const { return plain_dim + rope_dim; }
 };

@@ -66,12 +66,16 @@ class ConfigWriter {
     json_.Name("architectures").BeginArray().Put(Architecture()).EndArray();
     Require("context_length");
     Require(family_.norm_eps);
-    for (const Renamed& r : kIntegers) Add(r.field, file_.IntegerOfLayers(Key(r.key)));
+    for (const Renamed& r : kIntegers) {
+      if (!family_.is_latent || !IsOfHeads(r.key)) {
+        Add(r.field, file_.IntegerOfLayers(Key(r.key)));
+      }
+    }
     for (const Renamed& r : kNumbers) Add(r.field, file_.Number(Key(r.key)));
     Add("num_hidden_layers", NumLayers());
     WriteExperts();
     WriteProperties();
-    WriteDerivedSizes();
+    family_.is_latent ? WriteLatentSizes() : WriteDerivedSizes();
     WriteWindows();
     WriteRope();
     if (family_.adds_one_to_norms) json_.Add("norms_hold_offset", true);
@@ -102,7 +106,18 @@ class ConfigWriter {
            (file_.IsList(key) || file_.Integer(key).value_or(0) != 0);
   }
   std::string_view Architecture() const {
+    if (HasSigmoids()) return family_.of_sigmoids;
     return IsVariant() ? family_.variant : family_.architecture;
+  }
+
+  // Of a family with both kinds of scores. Old files have no key for it, but what is added to
+  // sigmoids for the choice.
+  bool HasSigmoids() const {
+    if (family_.of_sigmoids.empty()) return false;
+    const std::optional<int64_t> given = file_.Integer(Key("expert_gating_func"));
+    if (given.value_or(0) != 0) return *given == static_cast<int64_t>(GgufGating::kSigmoid);
+    const int64_t first = file_.Integer(Key("leading_dense_block_count")).value_or(0);
+    return Has("blk." + std::to_string(first) + ".exp_probs_b.bias");
   }
 
   // Layers that guess further tokens are the last ones of the file. nullopt: which the reader of
@@ -120,7 +135,7 @@ class ConfigWriter {
     }
     Require("expert_used_count");
     const std::string key = Key("expert_gating_func");
-    const auto known = static_cast<int64_t>(family_.gating);
+    const auto known = static_cast<int64_t>(HasSigmoids() ? GgufGating::kSigmoid : family_.gating);
     const int64_t given = file_.Integer(key).value_or(0);
     if (given != 0 && given != known) {
       file_.Fail(key, "= " + std::to_string(given) + " is not supported for this family (only " +
@@ -149,6 +164,47 @@ class ConfigWriter {
     if (const auto embeddings = parts_.Find("token_embd.weight"); embeddings.tensor != nullptr) {
       json_.Add("vocab_size", embeddings.tensor->shape[0]);
     }
+  }
+
+  // Of heads of queries, keys and values where they are not made of latents.
+  static bool IsOfHeads(std::string_view key) {
+    return key == "attention.head_count_kv" || key == "attention.key_length";
+  }
+
+  int64_t Required(std::string_view key) const {
+    Require(key);
+    return file_.Integer(Key(key)).value_or(0);
+  }
+
+  // What a family with latent attention calls otherwise, or leaves out if it changes nothing. Where
+  // the up-projection is in two parts, the sizes of heads have "_mla" behind their names.
+  void WriteLatentSizes() {
+    const bool is_split = Has("blk.0.attn_k_b.weight");
+    const std::string_view suffix = is_split ? "_mla" : "";
+    const std::string key_length = "attention.key_length" + std::string(suffix);
+    const int64_t key = Required(key_length);
+    const int64_t rope = Required("rope.dimension_count");
+    if (rope < 1 || key <= rope) {
+      file_.Fail(Key(key_length), "= " + std::to_string(key) + " must be more than " +
+                                      Key("rope.dimension_count") + " = " + std::to_string(rope));
+    }
+    json_.Add("qk_nope_head_dim", key - rope).Add("qk_rope_head_dim", rope);
+    json_.Add("v_head_dim", Required("attention.value_length" + std::string(suffix)));
+    json_.Add("kv_lora_rank", Required("attention.kv_lora_rank"));
+    const int64_t q_rank = file_.Integer(Key("attention.q_lora_rank")).value_or(0);
+    json_.Name("q_lora_rank");
+    q_rank == 0 ? json_.Null() : json_.Put(q_rank);
+    json_.Add("num_key_value_heads", Required("attention.head_count"));
+    json_.Add("has_split_kv_b_proj", is_split);
+    const std::string scale = Key("attention.temperature_scale");
+    if (file_.Number(scale).value_or(0) != 0) {
+      file_.Fail(scale, "is not supported with latent attention");
+    }
+    const std::string groups = Key("expert_group_count");
+    if (!file_.Has(groups)) json_.Add("n_group", 1).Add("topk_group", 1);
+    const bool has_groups = file_.Integer(groups).value_or(1) > 1;
+    json_.Add("topk_method", has_groups ? "group_limited_greedy" : "greedy");
+    if (!file_.Has(Key("expert_weights_scale"))) json_.Add("routed_scaling_factor", 1.0);
   }
 
   // What llama.cpp knows by the family.
@@ -268,7 +324,9 @@ class ConfigWriter {
     Add("beta_fast", file_.Number(Key("rope.scaling.yarn_beta_fast")));
     Add("beta_slow", file_.Number(Key("rope.scaling.yarn_beta_slow")));
     if (const auto all_dim = file_.Number(Key("rope.scaling.yarn_log_multiplier"))) {
-      json_.Add("mscale", 1.0).Add("mscale_all_dim", *all_dim);
+      // The converter of this family writes a tenth.
+      const double mscale = family_.is_latent ? 10 * *all_dim : *all_dim;
+      json_.Add("mscale", family_.is_latent ? mscale : 1.0).Add("mscale_all_dim", mscale);
     }
     Add("llama_4_scaling_beta", file_.Number(Key("attention.temperature_scale")));
   }

@@ -31,8 +31,11 @@ struct GgufFamily {
   // Where the metadata has this key, other than 0, the architecture is another one.
   std::string_view variant_key{};
   std::string_view variant{};
+  // The architecture where the scores of experts are sigmoids, which `gating` is not.
+  std::string_view of_sigmoids{};
   // The rows of a head of q and k alternate between its halves, for a rotation of neighbours.
   bool interleaves_heads = false;
+  bool is_latent = false;               // attention: the sizes of its heads have keys of their own
   bool adds_one_to_norms = false;       // they are stored as norm_weight_offset + weight
   bool truncates_yarn = true;           // what "truncate" of config.json says
   bool may_lack_windows = false;        // no layer has one, unless a key says how long it is

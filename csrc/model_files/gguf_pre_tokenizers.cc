@@ -24,6 +24,15 @@ constexpr std::string_view kDeepSeekV3Words[] = {
     R"(\p{N}{1,3})", R"([一-龥぀-ゟ゠-ヿ]+)",
     R"delimiter([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)delimiter"};
 
+// Of DeepSeek V2 and what came before it.
+constexpr std::string_view kDeepSeekWords[] = {
+    R"([\r\n])",
+    R"(\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+)",
+    R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)",
+    R"(\s+$)",
+    R"([一-龥ࠀ-一가-퟿]+)",
+    R"(\p{N}+)"};
+
 constexpr GgufPreTokenizer kGpt2{};
 // Of GPT-NeoX and what is made from it.
 constexpr GgufPreTokenizer kGptNeoX{.composes = true};
@@ -39,6 +48,7 @@ constexpr GgufPreTokenizer kTekken{
     .regexes = kTekkenWords, .ignore_merges = true, .adds_bos = true};
 constexpr GgufPreTokenizer kGpt4o{.regexes = kGpt4oWords};
 constexpr GgufPreTokenizer kSeed{.regexes = kSeedWords};
+constexpr GgufPreTokenizer kDeepSeek{.regexes = kDeepSeekWords};
 constexpr GgufPreTokenizer kDeepSeekV3{.regexes = kDeepSeekV3Words};
 
 struct Named {
@@ -75,6 +85,7 @@ constexpr Named kNamed[] = {
     {"gpt-4o", kGpt4o},
     {"minimax-m2", kGpt4o},
     {"seed-coder", kSeed},
+    {"deepseek-llm", kDeepSeek},
     {"deepseek-v3", kDeepSeekV3},
     {"hunyuan-dense", kDeepSeekV3},
 };

@@ -52,19 +52,28 @@ class PlainWeight : public WeightSource {
   std::optional<TensorReader> reader_;
 };
 
-// Stored as [columns, rows]. The whole matrix is in memory from Load to Drop.
+// Stored as [columns, rows]. The whole matrix is in memory from Load to Drop: as it is stored, or,
+// of integers, as floats.
 class TransposedWeight : public WeightSource {
  public:
   TransposedWeight(std::unique_ptr<WeightSource> stored, int64_t rows, int64_t columns)
-      : WeightSource(stored->parts()), stored_(std::move(stored)), rows_(rows), columns_(columns) {}
+      : WeightSource(stored->parts()),
+        stored_(std::move(stored)),
+        held_(stored_->is_stored_as_floats() ? stored_->dtype() : DType::kFloat32),
+        rows_(rows),
+        columns_(columns) {}
 
   DType dtype() const override { return stored_->dtype(); }
   int64_t stored_bytes() const override { return stored_->stored_bytes(); }
   void Load() override {
     if (bytes_) return;
     stored_->Load();
-    bytes_.emplace(static_cast<size_t>(stored_bytes()), "a transposed matrix");
-    stored_->ReadRows(0, columns_, {bytes_->data(), bytes_->size()});
+    bytes_.emplace(static_cast<size_t>(rows_ * columns_) * DTypeSize(held_), "a transposed matrix");
+    if (stored_->is_stored_as_floats()) {
+      stored_->ReadRows(0, columns_, {bytes_->data(), bytes_->size()});
+    } else {
+      stored_->Decode(0, columns_, reinterpret_cast<float*>(bytes_->data()));
+    }
   }
   void Drop() override {
     stored_->Drop();
@@ -75,13 +84,14 @@ class TransposedWeight : public WeightSource {
     for (int64_t column = 0; column < columns_; ++column) {
       for (int64_t row = begin; row < end; ++row) {
         out[(row - begin) * columns_ + column] =
-            LoadElement(dtype(), bytes_->data(), column * rows_ + row);
+            LoadElement(held_, bytes_->data(), column * rows_ + row);
       }
     }
   }
 
  private:
   const std::unique_ptr<WeightSource> stored_;
+  const DType held_;
   const int64_t rows_;
   const int64_t columns_;
   std::optional<TensorStorage> bytes_;
@@ -162,8 +172,12 @@ std::unique_ptr<WeightSource> OpenPlain(const Checkpoint::Entry& entry,
   auto weight = std::make_unique<PlainWeight>(entry, shape, joined.index);
   if (!joined.transposed) return weight;
   const int64_t transposed[] = {shape[1], shape[0]};
-  return std::make_unique<TransposedWeight>(
-      std::make_unique<PlainWeight>(entry, transposed, joined.index), shape[0], shape[1]);
+  return Transposed(std::make_unique<PlainWeight>(entry, transposed, joined.index), shape);
+}
+
+std::unique_ptr<WeightSource> Transposed(std::unique_ptr<WeightSource> stored,
+                                         std::span<const int64_t> shape) {
+  return std::make_unique<TransposedWeight>(std::move(stored), shape[0], shape[1]);
 }
 
 std::unique_ptr<WeightSource> InOrder(std::unique_ptr<WeightSource> stored,

@@ -13,6 +13,10 @@ namespace mlc_native {
 std::unique_ptr<WeightSource> OpenPlain(const Checkpoint::Entry& entry,
                                         std::span<const int64_t> shape, const JoinedPlace& joined);
 
+// The weight of `shape` whose transpose is stored.
+std::unique_ptr<WeightSource> Transposed(std::unique_ptr<WeightSource> stored,
+                                         std::span<const int64_t> shape);
+
 // The rows of `stored`, whose rows alternate (JoinedPlace), in their own order.
 std::unique_ptr<WeightSource> InOrder(std::unique_ptr<WeightSource> stored,
                                       std::span<const int64_t> shape);

@@ -141,6 +141,9 @@ std::unique_ptr<WeightSource> WeightSet::OpenStored(const std::string& name,
   const Checkpoint::Entry* entry = checkpoint_.Find(name);
   if (entry == nullptr) throw LoadError(name, "the checkpoint lacks tensor \"" + name + '"');
   CheckPlain(*entry, joined.StoredShape(shape));
+  if (entry->tensor->dtype == std::nullopt && joined.transposed) {
+    return Transposed(OpenGgufBlocks(*entry), shape);
+  }
   std::unique_ptr<WeightSource> source =
       entry->tensor->dtype ? OpenPlain(*entry, shape, joined) : OpenGgufBlocks(*entry);
   if (entry->tensor->interleaved_heads == 0) return source;

@@ -43,6 +43,9 @@ ARCHITECTURES = {
     "GlmForCausalLM": Arch.CHATGLM,
     "Glm4ForCausalLM": Arch.GLM4,
     "Glm4MoeForCausalLM": Arch.GLM4_MOE,
+    "DeepseekV2ForCausalLM": Arch.DEEPSEEK2,
+    "DeepseekV3ForCausalLM": Arch.DEEPSEEK2,
+    "Glm4MoeLiteForCausalLM": Arch.DEEPSEEK2,
     "MiniMaxM2ForCausalLM": Arch.MINIMAXM2,
     "GptOssForCausalLM": Arch.GPT_OSS,
     "CohereForCausalLM": Arch.COMMAND_R,
@@ -131,12 +134,31 @@ def granite_change(name: str) -> Change | None:
     return None
 
 
+def key_value_up_change(config: Config, plain: str) -> Change:
+    """The keys of all heads, each transposed, and their values."""
+    heads = config["num_attention_heads"]
+    key = config["qk_nope_head_dim"]
+
+    def apply(t: np.ndarray) -> list[np.ndarray]:
+        of_heads = t.reshape(heads, -1, t.shape[-1])
+        return [turned(of_heads[:, :key]), np.ascontiguousarray(of_heads[:, key:])]
+
+    def undo(parts: list[np.ndarray]) -> np.ndarray:
+        both = np.concatenate([turned(parts[0]), parts[1]], axis=1)
+        return both.reshape(-1, both.shape[-1])
+
+    names = tuple(plain.replace("kv_b_proj", f"{part}_b_proj") for part in "kv")
+    return Change(names, apply, undo)
+
+
 def change_of(arch: Arch, config: Config, name: str) -> Change:
     """What becomes of a tensor whose experts or heads have been joined."""
     plain = name.replace("language_model.", "").replace(".norms.", ".")
     if arch in PERMUTED and re.search(r"\.[qk]_proj\.", name):
         heads = config["num_attention_heads" if ".q_proj." in name else "num_key_value_heads"]
         return Change((plain,), lambda t: [permute(t, heads)], lambda p: unpermute(p[0], heads))
+    if ".kv_b_proj." in name and not config.get("old_converter"):
+        return key_value_up_change(config, plain)
     if arch in ADDS_ONE and name.endswith("norm.weight"):
         one = np.float32(1)
         return Change((plain,), lambda t: [t + one], lambda p: p[0] - one)
@@ -206,13 +228,17 @@ def add_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
     writer.add_nextn_predict_layers(guessing)
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(heads)
-    writer.add_head_count_kv(config["num_key_value_heads"])
+    latent = arch == Arch.DEEPSEEK2
+    writer.add_head_count_kv(1 if latent else config["num_key_value_heads"])
     for name in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon", "norm_eps"):
         if name in config:
             rms = name == "rms_norm_eps"
             (writer.add_layer_norm_rms_eps if rms else writer.add_layer_norm_eps)(config[name])
-    writer.add_key_length(dim)
-    writer.add_value_length(dim)
+    if latent:
+        dim = add_latent_sizes(writer, config)
+    else:
+        writer.add_key_length(dim)
+        writer.add_value_length(dim)
     if arch in (Arch.GRANITE, Arch.GRANITE_MOE):
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])
@@ -226,6 +252,24 @@ def add_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
     add_rope(writer, config, arch, dim)
     add_windows(writer, config, arch)
     add_experts(writer, config, arch)
+
+
+def add_latent_sizes(writer: gguf.GGUFWriter, config: Config) -> int:
+    """Those of heads, which the first converters of this family wrote without "_mla"."""
+    rank, rope = config["kv_lora_rank"], config["qk_rope_head_dim"]
+    key, value = config["qk_nope_head_dim"] + rope, config["v_head_dim"]
+    writer.add_kv_lora_rank(rank)
+    if config["q_lora_rank"]:
+        writer.add_q_lora_rank(config["q_lora_rank"])
+    if config.get("old_converter"):
+        writer.add_key_length(key)
+        writer.add_value_length(value)
+        return rope
+    writer.add_key_length(rank + rope)
+    writer.add_value_length(rank)
+    writer.add_key_length_mla(key)
+    writer.add_value_length_mla(value)
+    return rope
 
 
 def rope_of(config: Config) -> Config:
@@ -261,7 +305,8 @@ def add_rope(writer: gguf.GGUFWriter, config: Config, arch: Arch, dim: int) -> N
         "llama_4_scaling_beta": writer.add_attn_temperature_scale,
     }.items():
         if rope.get(name) is not None:
-            add(rope[name])
+            tenth = arch == Arch.DEEPSEEK2 and name == "mscale_all_dim"
+            add(0.1 * rope[name] if tenth else rope[name])
 
 
 def add_factors(writer: gguf.GGUFWriter, config: Config) -> None:
@@ -309,11 +354,17 @@ def add_experts(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
         found = [config[name] for name in names if config.get(name) is not None]
         if found:
             add(found[0])
+    if "mlp_layer_types" in config:
+        writer.add_leading_dense_block_count(config["mlp_layer_types"].count("dense"))
     if arch in (Arch.GPT_OSS, Arch.MINIMAXM2):
         writer.add_expert_feed_forward_length(config["intermediate_size"])
+    if arch == Arch.DEEPSEEK2 and not config.get("old_converter"):
+        softmax = config["model_type"] == "deepseek_v2"
+        kind = gguf.ExpertGatingFuncType
+        writer.add_expert_gating_func(kind.SOFTMAX if softmax else kind.SIGMOID)
     if arch in SIGMOID:
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
-    if arch == Arch.GLM4_MOE:
+    if arch in (Arch.GLM4_MOE, Arch.DEEPSEEK2):
         writer.add_expert_weights_norm(config["norm_topk_prob"])
 
 

@@ -29,6 +29,22 @@ DEMO = Path(__file__).resolve().parents[3] / "mlc_native" / "demo_model"
 PROMPT = random_tokens(150, 512, seed=11)  # longer than every window
 # What llama.cpp takes for granted of a family, the tests' shapes must have, and blocks of 32
 # columns.
+LATENT = {
+    "q_lora_rank": 64,
+    "kv_lora_rank": 96,
+    "qk_nope_head_dim": 32,
+    "v_head_dim": 32,
+    "moe_intermediate_size": 64,
+    "attention_bias": False,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 1e4,
+        "factor": 8.0,
+        "mscale": 0.8,
+        "mscale_all_dim": 0.8,
+        "original_max_position_embeddings": 64,
+    },
+}
 FAMILIES: dict[str, dict[str, Any]] = {
     "tiny-llama": {},
     "tiny-mistral": {"sliding_window": None},
@@ -59,6 +75,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "tiny-glm": {},
     "tiny-glm4": {},
     "tiny-glm4_moe": {"moe_intermediate_size": 64},
+    "tiny-deepseek_v2": {"qk_nope_head_dim": 32, "moe_intermediate_size": 64},
+    "tiny-deepseek_v3": LATENT,
+    "tiny-glm4_moe_lite": {
+        "q_lora_rank": 64,
+        "qk_nope_head_dim": 32,
+        "moe_intermediate_size": 64,
+    },
     "tiny-minimax_m2": {"intermediate_size": 64},
     "tiny-gpt_oss": {"swiglu_limit": 7.0},
     "tiny-cohere": {},
@@ -92,6 +115,21 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "tiny-glm4_moe",
         {"moe_intermediate_size": 64, "use_qk_norm": False, "attention_bias": False},
     ),
+    "groups-by-their-best": (
+        "tiny-deepseek_v2",
+        {
+            "qk_nope_head_dim": 32,
+            "moe_intermediate_size": 64,
+            "topk_method": "group_limited_greedy",
+            "n_group": 4,
+            "topk_group": 2,
+        },
+    ),
+    "whole-up-projections": (
+        "tiny-deepseek_v2",
+        {"qk_nope_head_dim": 32, "moe_intermediate_size": 64, "old_converter": True},
+    ),
+    "sigmoids-without-a-key": ("tiny-deepseek_v3", LATENT | {"old_converter": True}),
     "no-windows": (
         "tiny-exaone4",
         {"sliding_window": None, "layer_types": ["full_attention"] * 4},
@@ -151,8 +189,10 @@ def check_logits(tmp_path: Path, like: str, overrides: dict[str, Any], **options
                       **options)  # fmt: skip
     ours, theirs = logits(file), logits(tmp_path / "floats")
     # Llama 3.1's wavelengths are numbers of the file, and products of its settings in a folder.
-    # Norms that are stored with 1 added are rounded, as are HunYuan's wavelengths.
-    exact = not any(name in like for name in ("llama", "apertus", "gemma", "nemotron", "hunyuan"))
+    # Norms that are stored with 1 added are rounded, as are HunYuan's wavelengths and DeepSeek's
+    # mscale.
+    exact = not any(name in like for name in ("llama", "apertus", "gemma", "nemotron", "hunyuan",
+                                              "deepseek_v3"))  # fmt: skip
     assert np.array_equal(ours, theirs) if exact else relative_error(ours, theirs) < 1e-5
 
 
@@ -352,6 +392,23 @@ def test_ropes_that_no_folder_has_are_named(tmp_path: Path) -> None:
     key = "llama.rope.scaling.factor"
     write_gguf(source, path, lambda _: Type.F32, metadata={key: 4.0})
     damaged(path, key, 'beside the tensor "rope_freqs.weight"')
+
+
+def test_sizes_of_latent_attention_are_named(tmp_path: Path) -> None:
+    overrides = FAMILIES["tiny-deepseek_v2"]
+    source = make_checkpoint("tiny-deepseek_v2", tmp_path / "source", overrides=overrides)
+    path = tmp_path / "x.gguf"
+    key = "deepseek2.attention.temperature_scale"  # of Mistral Large 3, which has the same name
+    write_gguf(source, path, lambda _: Type.F32, metadata={key: 0.1})
+    damaged(path, key, "is not supported with latent attention")
+    write_gguf(source, path, lambda _: Type.F32)
+    good = path.read_bytes()
+    key = "deepseek2.attention.key_length_mla"
+    path.write_bytes(good.replace(key.encode(), key.replace("_mla", "_xyz").encode()))
+    damaged(path, key, "is missing")
+    key = "deepseek2.attention.kv_lora_rank"
+    path.write_bytes(good.replace(key.encode(), key.replace("rank", "xxxx").encode()))
+    damaged(path, key, "is missing")
 
 
 def test_what_is_not_supported_is_named(tmp_path: Path) -> None:
