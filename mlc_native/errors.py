@@ -1,18 +1,19 @@
 """Every error that mlc_native raises on purpose: one family under ``MLCNativeError``.
 
-======================  ============  ======  ======================================================
-error                   is also       status  meaning
-======================  ============  ======  ======================================================
-InvalidRequest          ValueError    400     one request, or an argument of a call, is wrong
-QueueFull               ValueError    429     an InvalidRequest that may succeed later
-ModelNotLoaded          ValueError    503     an InvalidRequest that came while no model was there
-InvalidConfig           ValueError    400     an engine setting is wrong
-LoadError               RuntimeError  500     files of a model are missing, damaged or unsupported
-EngineRequestError      RuntimeError  500     an accepted request ended with an error
-AnswerParseError        ValueError    500     the answer of ``parse`` is no value of its type
-EngineTerminatedError   RuntimeError  503     the engine is gone
-InternalError           RuntimeError  500     a failed internal check: a bug of mlc_native
-======================  ============  ======  ======================================================
+=======================  ============  ======  =====================================================
+error                    is also       status  meaning
+=======================  ============  ======  =====================================================
+InvalidRequest           ValueError    400     one request, or an argument of a call, is wrong
+QueueFull                ValueError    429     an InvalidRequest that may succeed later
+ModelNotLoaded           ValueError    503     an InvalidRequest that came while no model was there
+InvalidConfig            ValueError    400     an engine setting is wrong
+LoadError                RuntimeError  500     files of a model are missing, damaged or unsupported
+EngineRequestError       RuntimeError  500     an accepted request ended with an error
+AnswerParseError         ValueError    500     the answer of ``parse`` is no value of its type
+LengthFinishReasonError  ValueError    500     an AnswerParseError: the answer was cut
+EngineTerminatedError    RuntimeError  503     the engine is gone
+InternalError            RuntimeError  500     a failed internal check: a bug of mlc_native
+=======================  ============  ======  =====================================================
 
 Each message is one line. ``field`` names what is wrong, ``status`` is the HTTP status of a server's
 answer, and ``to_openai()`` its body. The classes are Python's; the C++ engine raises the same ones.

@@ -14,6 +14,7 @@ import argparse
 import ast
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +61,7 @@ MADE_BY_ENGINES = {
 }
 SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Yields|Note):\s*(.*)$")
 ITEM = re.compile(r"^(?P<name>[\w*][\w*, ]*?): +(?P<text>.+)$")
+RULE = re.compile(r"^=+( +=+)+$")  # of a table
 MAX_SIGNATURE = 96
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -169,14 +171,15 @@ def parse_docstring(raw: str | None) -> Docstring:
 
 
 def parse_section(title: str, rest: str, lines: list[str]) -> tuple[str, str, list]:
-    """Items are at the section's indentation, their further lines deeper."""
+    """Items are at the section's indentation, their further lines deeper. Returns is a text."""
+    if title == "Returns":
+        text = textwrap.dedent("\n".join(lines)).strip()
+        return title, "\n".join(part for part in (rest, text) if part), []
     filled = [line for line in lines if line.strip()]
     indent = min((len(line) - len(line.lstrip()) for line in filled), default=0)
     groups: list[list[str]] = []
     for line in filled:
-        if title == "Returns":
-            rest = f"{rest} {line.strip()}".strip()
-        elif len(line) - len(line.lstrip()) == indent and ITEM.match(line.strip()):
+        if len(line) - len(line.lstrip()) == indent and ITEM.match(line.strip()):
             groups.append([line])
         elif groups:
             groups[-1].append(line)
@@ -191,11 +194,13 @@ def parse_section(title: str, rest: str, lines: list[str]) -> tuple[str, str, li
 
 
 def render_text(text: str) -> Iterator[str]:
-    """Paragraphs, lists, and indented code, which becomes a block."""
+    """Paragraphs, lists, tables, and indented code, which becomes a block."""
     for paragraph in re.split(r"\n\s*\n", text):
         lines = paragraph.splitlines()
         if lines and all(line.startswith("    ") for line in lines):
             yield "\n".join(["```py", *(line[4:] for line in lines), "```"])
+        elif lines and RULE.match(lines[0]):
+            yield render_table(lines)
         elif lines and lines[0].startswith("* "):
             yield "\n".join(
                 prose(line) if not line.startswith("* ") else "* " + prose(line[2:])
@@ -205,6 +210,18 @@ def render_text(text: str) -> Iterator[str]:
             yield prose(unwrapped(lines))
 
 
+def render_table(lines: list[str]) -> str:
+    """A simple table of reStructuredText, whose rules say where columns begin, as Markdown."""
+    starts = [match.start() for match in re.finditer("=+", lines[0])]
+    spans = list(zip(starts, [*starts[1:], None], strict=True))
+    rows = [
+        f"| {' | '.join(cell(prose(line[begin:end].strip())) for begin, end in spans)} |"
+        for line in lines
+        if not RULE.match(line)
+    ]
+    return "\n".join([rows[0], "|" + "---|" * len(spans), *rows[1:]])
+
+
 def render_docstring(doc: Docstring, without: tuple[str, ...] = ()) -> Iterator[str]:
     yield from render_text(doc.text)
     for title, rest, items in doc.sections:
@@ -212,7 +229,9 @@ def render_docstring(doc: Docstring, without: tuple[str, ...] = ()) -> Iterator[
             continue
         name = {"Args": "Arguments"}.get(title, title)
         if not items:
-            yield f"**{name}:** {prose(rest)}"
+            first, *others = render_text(rest)
+            yield f"**{name}:** {first}"
+            yield from others
             continue
         heading = f"**{name}:** {prose(rest)}".rstrip()
         names = [", ".join(f"`{part.strip()}`" for part in item.split(",")) for item, _ in items]
@@ -264,6 +283,11 @@ def is_property(node: Function) -> bool:
 
 def is_overload(node: Function) -> bool:
     return any(ast.unparse(d).endswith("overload") for d in node.decorator_list)
+
+
+def is_validator(node: Function) -> bool:
+    """Whether it is for pydantic alone."""
+    return any("_validator(" in ast.unparse(d) for d in node.decorator_list)
 
 
 def docstring_of(node: ast.AST) -> Docstring:
@@ -391,7 +415,7 @@ def public_methods(family: list[ast.ClassDef]) -> Iterator[Function]:
     seen: set[str] = set()
     for cls in family:
         for method in cls.body:
-            if not isinstance(method, Function) or is_overload(method):
+            if not isinstance(method, Function) or is_overload(method) or is_validator(method):
                 continue
             if not method.name.startswith("_") and method.name not in seen:
                 seen.add(method.name)
@@ -441,7 +465,10 @@ def render(sources: Sources) -> str:
     for title, modules in CHAPTERS.items():
         parts.append(f"## {title}")
         for module, names in modules.items():
-            parts.append(f"`from {module} import {', '.join(names.split()) or '...'}`")
+            shown = set(names.split()) - HIDDEN
+            public = shown and shown <= set(sources.exported("mlc_native"))
+            where = "mlc_native" if public else module
+            parts.append(f"`from {where} import {', '.join(names.split()) or '...'}`")
             if not names:
                 parts += render_docstring(docstring_of(sources.module(module)))
             for name in names.split() or sources.exported(module):

@@ -206,6 +206,11 @@ def test_the_api_reference_is_current() -> None:
     assert made.returncode == 0, made.stderr
 
 
+def test_the_api_reference_has_tables_and_lists_for_those_of_docstrings() -> None:
+    text = (ROOT / "docs" / "api.md").read_text()
+    assert re.findall(r"=====|.{1,40}[:;] \\\* .{1,40}", text) == []
+
+
 def test_contributors_install_what_the_build_requires() -> None:
     """setup.py needs it outside of pip, too."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
