@@ -1,6 +1,6 @@
-"""``mlc-native inspect PATH``: what a model folder or a GGUF file holds, and whether it loads.
+"""Say what a model folder or a GGUF file holds, and whether it loads.
 
-It reads the configuration and the headers of the files, no weights. The exit status is 0 if the
+Reads the configuration and the headers of the files, no weights. The exit status is 0 if the
 CPU's decoder loads the folder, and 1 if it does not.
 """
 

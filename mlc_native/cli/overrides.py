@@ -109,7 +109,10 @@ def add_engine_arguments(parser: argparse.ArgumentParser, mode: str) -> None:
         help='"cpu", "cuda" (the first GPU), "cuda:i", or "auto": a GPU where one is, else the CPU',
     )  # fmt: skip
     group.add_argument("--model-lib", help="plug-in library that creates the model")
-    group.add_argument("--mode", default=mode, choices=get_args(Mode))
+    group.add_argument(
+        "--mode", default=mode, choices=get_args(Mode),
+        help=f"how many sequences and tokens there is room for; default {mode}",
+    )  # fmt: skip
     group.add_argument("--overrides", default="", help='engine settings, "name=value;..."')
     add_engine_flags(parser)
 

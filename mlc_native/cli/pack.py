@@ -1,12 +1,12 @@
-"""``mlc-native pack PATH OUT``: writes the packed weights of a model ahead of time.
+"""Write the packed weights of a model ahead of time.
 
-OUT is a folder, which ``--weight-cache-dir OUT`` then maps instead of packing. The file fits
-processors with the same width of vectors, and the model folder with its times, as a copy that keeps
-them has it. The weights are written part by part, so they need not fit into memory.
+OUT is a folder. An engine with --weight-cache-dir OUT maps its files instead of packing. A file
+fits processors with the same width of vectors, and copies of the model folder that keep the times
+of its files. The weights are written part by part, so they need not fit into memory.
 
-With ``--calibrate FILE``, the text of FILE runs through the model, and its matrices are rounded for
-what they then read, which takes the memory of the packed weights and of some thousand tokens. Such
-weights of a model come before others that OUT has of it.
+With --calibrate FILE, the model computes the text of FILE, and its matrices are rounded for what
+they read then. This takes memory for the packed weights and for the activations of up to 8192
+tokens. Engines take calibrated weights before others in OUT.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", help="folder of packed weights; made if needed")
     parser.add_argument("--quantization", help="as the engine's, such as q4 or q4.8")
     parser.add_argument("--dtype", default="auto", help="as the engine's")
-    parser.add_argument("--num-threads", type=int, help="default: all cores")
+    parser.add_argument("--num-threads", type=int, help="as the engine's")
     parser.add_argument("--calibrate", metavar="FILE", help="text (UTF-8) to round weights for")
     parser.add_argument(
         "--trust-tokenizer-regexes", action="store_true", help="as the engine's, for --calibrate"

@@ -1,6 +1,6 @@
-"""``mlc-native serve MODEL``: OpenAI's interface over HTTP.
+"""Serve models over HTTP, with OpenAI's interface.
 
-The server listens at once and answers ``/ready`` with 503 until its models are loaded. The first
+The server listens at once and answers /ready with 503 until its models are loaded. The first
 SIGTERM or Ctrl-C lets running requests end, the second one ends them.
 """
 
@@ -42,22 +42,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_access_flags(parser)
     _add_limit_flags(parser)
     group = parser.add_argument_group("logs and metrics")
-    group.add_argument("--enable-debug", action="store_true", help="/debug/*, and debug_config")
-    group.add_argument("--enable-log-requests", action="store_true", help="what requests ask for")
+    group.add_argument(
+        "--enable-debug", action="store_true", help="serve /debug/*, and read debug_config"
+    )
+    group.add_argument(
+        "--enable-log-requests", action="store_true", help="log what each request asks for"
+    )
     group.add_argument(
         "--max-log-len",
         type=int,
         default=0,
         metavar="N",
-        help="characters of its texts that are logged with a request; default 0",
+        help="log this many characters of the texts of a request, too; default 0",
     )
-    group.add_argument("--access-log", action="store_true", help="a line of JSON per request")
-    group.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    group.add_argument(
+        "--access-log", action="store_true", help="log a line of JSON for each answer"
+    )
+    group.add_argument(
+        "--log-level",
+        default="info",
+        choices=["debug", "info", "warning", "error"],
+        help="default info",
+    )
     group.add_argument(
         "--metrics-compat",
         default="vllm",
         choices=["vllm", "none"],
-        help="serve the metrics under the names of vLLM's dashboards, too",
+        help="default vllm: serve the metrics under the names of its dashboards, too",
     )
     add_engine_flags(parser)
 
@@ -82,8 +93,15 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--device", default="auto", help='"cpu", "cuda[:i]" or "auto"')
     group.add_argument("--model-lib", help="plug-in library that creates the model")
-    group.add_argument("--mode", default="server", choices=["local", "interactive", "server"])
-    group.add_argument("--overrides", default="", metavar="K=V;...", help="engine settings")
+    group.add_argument(
+        "--mode",
+        default="server",
+        choices=["local", "interactive", "server"],
+        help="how many sequences and tokens there is room for; default server: as many as fit",
+    )
+    group.add_argument(
+        "--overrides", default="", metavar="K=V;...", help='engine settings, "name=value;..."'
+    )
     group.add_argument(
         "--enable-auto-tool-choice", action="store_true", help="for vLLM's users: it always is"
     )
@@ -114,12 +132,14 @@ def _sampling_defaults(generation_config: str) -> str:
 
 def _add_address_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("address")
-    group.add_argument("--host", default="127.0.0.1", help="0.0.0.0 is every network")
-    group.add_argument("--port", type=int, default=8000, help="0 takes a free one")
+    group.add_argument(
+        "--host", default="127.0.0.1", help="default 127.0.0.1; 0.0.0.0 is every network"
+    )
+    group.add_argument("--port", type=int, default=8000, help="default 8000; 0 takes a free one")
     group.add_argument("--uds", metavar="PATH", help="a unix socket instead of host and port")
     group.add_argument("--root-path", default="", help="prefix that a reverse proxy takes away")
-    group.add_argument("--ssl-keyfile", metavar="FILE")
-    group.add_argument("--ssl-certfile", metavar="FILE")
+    group.add_argument("--ssl-keyfile", metavar="FILE", help="private key, for HTTPS")
+    group.add_argument("--ssl-certfile", metavar="FILE", help="certificate, for HTTPS")
     group.add_argument("--ssl-ca-certs", metavar="FILE", help="clients need a certificate of these")
 
 
@@ -139,7 +159,12 @@ def _add_access_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="a request may bring its own chat_template",
     )
-    group.add_argument("--metrics-key", default="same", choices=["same", "none"])
+    group.add_argument(
+        "--metrics-key",
+        default="same",
+        choices=["same", "none"],
+        help="whether /metrics needs a key, too; default same: as the other paths",
+    )
     group.add_argument(
         "--allow-origins",
         nargs="+",
@@ -147,9 +172,15 @@ def _add_access_flags(parser: argparse.ArgumentParser) -> None:
         metavar="ORIGIN",
         help="web pages that may call the server (CORS); default: none",
     )
-    group.add_argument("--allow-methods", nargs="+", metavar="METHOD")
-    group.add_argument("--allow-headers", nargs="+", metavar="HEADER")
-    group.add_argument("--allow-credentials", action="store_true")
+    group.add_argument(
+        "--allow-methods", nargs="+", metavar="METHOD", help="that those pages may use"
+    )
+    group.add_argument(
+        "--allow-headers", nargs="+", metavar="HEADER", help="that those pages may send"
+    )
+    group.add_argument(
+        "--allow-credentials", action="store_true", help="those pages may send cookies"
+    )
 
 
 def _add_limit_flags(parser: argparse.ArgumentParser) -> None:

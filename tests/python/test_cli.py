@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
@@ -22,7 +23,7 @@ import mlc_native
 from mlc_native import MLCEngine
 from mlc_native.cli.commands import completions
 from mlc_native.cli.display import showing
-from mlc_native.cli.main import main
+from mlc_native.cli.main import main, make_parser
 from mlc_native.cli.overrides import engine_config_from_overrides, parse_assignments
 from mlc_native.cli.session import ChatSession
 from mlc_native.cli.terminal_display import TerminalDisplay
@@ -278,6 +279,15 @@ def run_module(*arguments: str, **options: Any) -> subprocess.CompletedProcess[s
         check=False,
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
     )
+
+
+@pytest.mark.parametrize("command", ["bench", "chat", "generate", "inspect", "pack", "serve"])
+def test_help_says_what_each_flag_means(command: str) -> None:
+    for action in make_parser(command)._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            parser = action.choices[command]
+    assert "`" not in (parser.description or "")  # plain sentences
+    assert [flag.option_strings for flag in parser._actions if not flag.help] == []
 
 
 def test_the_package_is_a_program() -> None:
