@@ -47,10 +47,12 @@ CHAPTERS: dict[str, dict[str, str]] = {
         "mlc_native.serve.config": "EngineConfig",
         "mlc_native.protocol.generation_config": "GenerationConfig",
     },
+    "Server": {"mlc_native.server.app": "create_app", "mlc_native.server.config": "ServerConfig"},
     "Metrics": {"mlc_native.serve.metrics": "EngineMetrics"},
     "Errors": {"mlc_native.errors": ""},
     "Kernels as torch ops": {"mlc_native.ops": ""},
 }
+PACKAGES = ("mlc_native", "mlc_native.server")
 # Classes whose fields the engine declares: text of fields that the class does not describe.
 DECLARED_DOCS = {"GenerationConfig": "generation_config.h"}
 HIDDEN = {"invalid_config", "invalid_request", "load_error", "shown"}  # for the package itself
@@ -460,14 +462,18 @@ def render_function(
     yield from render_docstring(docstring_of(node))
 
 
+def public_place(sources: Sources, names: list[str]) -> str | None:
+    """The package that callers import the names from, if one exports all of them."""
+    packages = [name for name in PACKAGES if set(names) <= set(sources.exported(name))]
+    return packages[0] if names and packages else None
+
+
 def render(sources: Sources) -> str:
     parts = [HEADER.strip()]
     for title, modules in CHAPTERS.items():
         parts.append(f"## {title}")
         for module, names in modules.items():
-            shown = set(names.split()) - HIDDEN
-            public = shown and shown <= set(sources.exported("mlc_native"))
-            where = "mlc_native" if public else module
+            where = public_place(sources, names.split()) or module
             parts.append(f"`from {where} import {', '.join(names.split()) or '...'}`")
             if not names:
                 parts += render_docstring(docstring_of(sources.module(module)))

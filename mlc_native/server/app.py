@@ -35,7 +35,7 @@ def create_app(
 ) -> Starlette:
     """An ASGI app that serves OpenAI's interface.
 
-    It may be mounted into another app. The engines remain the caller's, who ends them.
+    It may be mounted into another app. The caller ends the engines.
 
     Args:
         engine: what answers; or several engines by the names that requests use.

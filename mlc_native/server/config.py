@@ -45,8 +45,9 @@ class ServerConfig:
         max_prompts: prompts of one request to ``/v1/completions``.
         max_stop_strings: texts in ``stop``.
         max_concurrent_requests: requests that generate at the same time; more get status 429.
-        body_timeout_s: until the body of a request must have arrived; 64 KiB add a second.
-        request_timeout_s: the longest that a request may take, and what ``timeout_s`` is without.
+        body_timeout_s: until the body of a request must have arrived; each 64 KiB add a second.
+        request_timeout_s: the longest that a request may take; also the ``timeout_s`` of requests
+            without one.
         keep_alive_interval_s: a stream without an event for this long gets a comment.
         stalled_reader_timeout_s: a client that takes nothing of its stream for this long is cut
             off, and its request ends.
@@ -59,7 +60,7 @@ class ServerConfig:
             times of a request into ``usage.extra``.
         request_log: log what each request asks for as a line of JSON, to the logger
             ``mlc_native.requests``, without its texts.
-        max_log_len: that many characters of the texts of a request are logged, too.
+        max_log_len: log this many characters of the texts of a request, too.
         access_log: log a line of JSON for each request, to the logger ``mlc_native.access``.
     """
 

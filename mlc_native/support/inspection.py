@@ -14,8 +14,8 @@ from mlc_native.support.regular_file import has_file
 def inspect_model(model: str | Path, quantization: str | None = None) -> dict[str, Any]:
     """Returns what a model folder holds, and whether the CPU's decoder loads it.
 
-    Reads config.json and the headers of the files of weights, so a folder of 30 GB takes as little
-    as a small one. What is wrong with the folder is in the result.
+    Reads config.json and the headers of the files of weights, so a folder of 30 GB takes no longer
+    than a small one. What is wrong with the folder is in the result.
 
     Args:
         model: as for ``MLCEngine``: a folder, "demo", or a hub id, which is downloaded.

@@ -374,7 +374,7 @@ void VisitTextFields(Visitor&& visit) {
         &EngineConfig::sampling_defaults);
   visit(Field{"chat_template",
               "a Jinja template, or the path of a file with one, that renders chats instead of the "
-              "model's. For the Python engines."},
+              "model's. For the Python engines and the C API."},
         &EngineConfig::chat_template);
   visit(Field{"tool_call_parser",
               "how answers write calls of tools: a format of docs/tools.md, \"auto\" (that of the "
@@ -395,7 +395,7 @@ void VisitTextFields(Visitor&& visit) {
         &EngineConfig::trust_tokenizer_regexes);
 }
 
-// What one request may have. The Python engines check it, except for the pins.
+// What one request may have. The Python engines and the C API check it, except for the pins.
 template <typename Visitor>
 void VisitRequestCaps(Visitor&& visit) {
   visit(Field{"max_messages", "messages of a chat.", Between(1, kMaxSize)},
