@@ -7,7 +7,6 @@
 namespace mlc_native {
 namespace {
 
-constexpr double kMaxLibraryCount = 1e9;  // the library counts with 32 bits
 constexpr long double kExactInDouble = 9007199254740992.0L;
 constexpr long double kMaxInteger = 9223372036854775807.0L;
 // What the library makes of "multipleOf" beyond these is nothing.
@@ -222,6 +221,12 @@ void SchemaWriter::Lengths(const char* least_name, double least, const char* mos
   if (most < kMaxLibraryCount) json_.Add(most_name, static_cast<int64_t>(std::floor(most)));
 }
 
+std::optional<Regex> SchemaWriter::WithLengthsOf(const Regex& regex, const TextLimits& text) {
+  return regex.WithLengths(
+      static_cast<int64_t>(std::ceil(text.least)),
+      text.most >= kMaxLibraryCount ? -1 : static_cast<int64_t>(std::floor(text.most)));
+}
+
 std::string SchemaWriter::LibraryPattern(const Alternative& alternative, const char* keyword,
                                          const Regex& regex) const {
   const std::optional<std::string> text = regex.ForLibrary(Regex::Place::kJsonString);
@@ -265,9 +270,7 @@ void SchemaWriter::Text(const Alternative& alternative) {
     Refuse(alternative, "pattern",
            "the regex has a part that is not supported (a lookahead or lookbehind, perhaps)");
   }
-  const std::optional<Regex> limited = regex->WithLengths(
-      static_cast<int64_t>(std::ceil(text.least)),
-      text.most >= kMaxLibraryCount ? -1 : static_cast<int64_t>(std::floor(text.most)));
+  const std::optional<Regex> limited = WithLengthsOf(*regex, text);
   if (!limited) {
     const bool is_least = static_cast<double>(regex->lengths().least) < text.least;
     Refuse(alternative, is_least ? "minLength" : "maxLength", "it stands next to \"pattern\"");

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 namespace mlc_native {
 
 inline constexpr size_t kMaxSchemas = size_t{1} << 14;  // of the new schema
+inline constexpr double kMaxLibraryCount = 1e9;         // the library counts with 32 bits
 
 class SchemaWriter {
  public:
@@ -45,6 +47,8 @@ class SchemaWriter {
   void AddPatterns(const Alternative& alternative, Members* members);
   void AddOthers(const Alternative& alternative, Members* members);
   void Lengths(const char* least_name, double least, const char* most_name, double most);
+  // Nullopt as Regex::WithLengths. Requires: text.least <= kMaxLibraryCount.
+  static std::optional<Regex> WithLengthsOf(const Regex& regex, const TextLimits& text);
   std::string LibraryPattern(const Alternative& alternative, const char* keyword,
                              const Regex& regex) const;
   [[noreturn]] void Refuse(const Alternative& alternative, std::string_view keyword,

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "grammar/schema_write.h"
@@ -60,11 +59,10 @@ void SchemaWriter::ListNames(const Alternative& alternative, Members* members) {
   if (form.size() == 1 && text.excluded.empty() && text.formats.empty() &&
       text.patterns.size() <= 1 && limits.patterns.empty()) {
     regex = Regex::Parse(text.patterns.empty() ? "^[^\\x00]*$" : *text.patterns.begin());
-    if (regex) {
-      regex = regex->WithLengths(
-          static_cast<int64_t>(std::ceil(text.least)),
-          text.most >= kNoJsonLimit ? -1 : static_cast<int64_t>(std::floor(text.most)));
+    if (text.least > kMaxLibraryCount) {
+      Refuse(alternative, "propertyNames", "its \"minLength\" is above 10^9");
     }
+    if (regex) regex = WithLengthsOf(*regex, text);
   }
   if (!regex || matches(*regex)) {
     Refuse(alternative, "propertyNames", "it has other limits next to it, or several parts");

@@ -57,6 +57,8 @@ const std::vector<Refused> kRefused = {
     {"/patternProperties", R"_({"type": "object", "patternProperties": {"^a(?!b)": {}}})_"},
     // Names that several patterns match.
     {"/propertyNames", R"({"properties": {"a": {}}, "propertyNames": {"maxLength": 1}})"},
+    {"/propertyNames", R"({"type": "object", "propertyNames": {"minLength": 4294967297}})"},
+    {"/propertyNames", R"({"type": "object", "propertyNames": {"minLength": 1e20}})"},
     {"/patternProperties", R"({"properties": {"ab": {"type": "null"}},
                                "patternProperties": {"^a": {"type": "string"}}})"},
     {"/patternProperties", R"({"type": "object", "patternProperties": {"^a": {}, "^ab": {}}})"},
@@ -248,6 +250,7 @@ const std::vector<Enforced> kEnforced = {
     {R"({"type": "string", "format": "json-pointer"})", {R"("/a/b")"}, {R"("/"")", R"("a")"}},
     {R"({"type": "string", "pattern": "^é.$"})", {R"("éa")"}, {R"("é"")", R"("é\")"}},
     {R"({"type": "string", "pattern": "^\\S$"})", {R"("a")"}, {R"("　")"}},
+    {R"({"type": "object", "propertyNames": {"maxLength": 4294967298}})", {R"({"abc": 1})"}, {"1"}},
     {R"({"type": "object", "propertyNames": {"type": "string"}})",
      {R"({"a": 1})", "{}"},
      {"{1: 2}"}},
