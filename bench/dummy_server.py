@@ -9,6 +9,7 @@ of what is printed.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 from dataclasses import dataclass, field
@@ -100,10 +101,13 @@ class DummyEngine(AsyncMLCEngine):
 
 
 def main() -> None:
-    model, us_per_step = sys.argv[1], float(sys.argv[2])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("model", help="model folder")
+    parser.add_argument("us_per_step", type=float)
+    args = parser.parse_args()
     address = Address(port=0)
-    with DummyEngine(model, model_lib=find_fake_model_lib(), mode="server") as engine:
-        engine.ticks = Ticks(us_per_step / 1e6)
+    with DummyEngine(args.model, model_lib=find_fake_model_lib(), mode="server") as engine:
+        engine.ticks = Ticks(args.us_per_step / 1e6)
         state = ServerState(Models.of(engine), ServerConfig())
         server = HttpServer(state, address, HttpLimits(), shutdown_timeout_s=30)
         listener = address.bind()

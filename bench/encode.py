@@ -7,6 +7,7 @@ package's cache; C++ has none.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
@@ -34,6 +35,7 @@ def seconds(encode: Callable[[str], Any], text: str) -> float:
 
 def main() -> None:
     """Prints a line per kind."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     import tokenizer_kinds
     from tokenizers import Tokenizer
 

@@ -14,6 +14,7 @@ that bench/peers_setup.py makes.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -166,10 +167,15 @@ def measure(run: Side, row: dict[str, int]) -> dict[str, float]:
 
 def main() -> None:
     """Serves rows until the input ends."""
-    side, path, bits, threads = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("side", choices=SIDES)
+    parser.add_argument("model", help="what the side loads: a folder or a file")
+    parser.add_argument("bits", type=int)
+    parser.add_argument("threads", type=int)
+    args = parser.parse_args()
     answers = sys.stdout
     sys.stdout = sys.stderr  # what libraries print
-    run = SIDES[side](path, int(bits), int(threads))
+    run = SIDES[args.side](args.model, args.bits, args.threads)
     print("{}", file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(measure(run, json.loads(line))), file=answers, flush=True)

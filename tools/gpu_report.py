@@ -13,6 +13,7 @@ the table. At the end stands what to do next (gpu_decisions.py).
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
@@ -244,21 +245,25 @@ def table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
+def main() -> None:
     """Writes gpu_report.json and gpu_report.md, prints the latter."""
-    if len(sys.argv) == 3 and sys.argv[1] == "--failed":
-        print(*failed_tests(read_tests(Path(sys.argv[2]))), sep="\n")
-        return 0
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
-        return 2
-    out = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("results", type=Path, help="folder with the results, and for the report")
+    parser.add_argument(
+        "--failed",
+        action="store_true",
+        help="only print the tests that failed or never ended, one per line",
+    )
+    args = parser.parse_args()
+    out = args.results
+    if args.failed:
+        print(*failed_tests(read_tests(out)), sep="\n")
+        return
     report = make_report(out)
     (out / "gpu_report.json").write_text(json.dumps(report, indent=1) + "\n")
     (out / "gpu_report.md").write_text(table(report) + "\n")
     print(table(report))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -10,6 +10,7 @@ character of base64; 32 is added to all digits except the last one.
 
 from __future__ import annotations
 
+import argparse
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -164,6 +165,7 @@ def clusters(kinds: str) -> Callable[[], str]:
 
 def main() -> None:
     """Writes the files."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     write(
         "unicode_ranges.inc",
         {

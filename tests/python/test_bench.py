@@ -30,6 +30,19 @@ SERVING = [
 ]
 
 
+def test_every_program_parses_its_arguments() -> None:
+    """So that --help describes it, and neither runs it nor ends in a traceback."""
+    root = Path(__file__).resolve().parents[2]
+    sources = {
+        path.name: path.read_text(encoding="utf-8")
+        for folder in ("bench", "bench/cuda", "tools")
+        for path in (root / folder).glob("*.py")
+    }
+    programs = {name: text for name, text in sources.items() if '"__main__"' in text}
+    assert len(programs) > 20
+    assert [name for name, text in programs.items() if "parse_args(" not in text] == []
+
+
 def run_serving(folder: Path, *arguments: str) -> dict[str, Any]:
     serving.main([*SERVING, *arguments, "--json", str(folder / "out.json")])
     out: dict[str, Any] = json.loads((folder / "out.json").read_text())
