@@ -12,9 +12,8 @@ add_library(mlc_native_c SHARED ${mlc_native_objects} $<TARGET_OBJECTS:mlc_nativ
 target_include_directories(mlc_native_c PUBLIC
   "$<BUILD_INTERFACE:${MLC_NATIVE_ROOT}/include>" $<INSTALL_INTERFACE:include>)
 target_link_libraries(mlc_native_c PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
-set(c_exports ${CMAKE_CURRENT_SOURCE_DIR}/cmake/c_exports.map)
-target_link_options(mlc_native_c PRIVATE -Wl,--version-script=${c_exports})
-set_target_properties(mlc_native_c PROPERTIES LINK_DEPENDS ${c_exports}
+mlc_native_exports(mlc_native_c c_exports)
+set_target_properties(mlc_native_c PROPERTIES
   LINKER_LANGUAGE CXX EXPORT_NAME c INSTALL_RPATH "$ORIGIN")
 if(NOT MLC_NATIVE_SANITIZE)
   target_link_options(mlc_native_c PRIVATE -Wl,--no-undefined)

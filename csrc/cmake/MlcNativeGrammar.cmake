@@ -55,7 +55,7 @@ mlc_native_grammar_target(mlc_native_grammar)
 mlc_native_unity(mlc_native_grammar grammar/xgrammar/matcher.cc grammar/xgrammar/plugin.cc)
 # It has its own copy of what it needs of mlc_native_base and the part below, and exports nothing of it.
 target_link_libraries(mlc_native_grammar PRIVATE mlc_native_base)
-target_link_options(mlc_native_grammar PRIVATE -Wl,--exclude-libs,ALL)
+mlc_native_exports(mlc_native_grammar plugin_exports)
 if(NOT MLC_NATIVE_SANITIZE)
   target_link_options(mlc_native_grammar PRIVATE -Wl,--no-undefined)
 endif()

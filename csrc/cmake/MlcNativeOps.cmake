@@ -63,6 +63,7 @@ function(mlc_native_add_ops name)
   mlc_native_ops_target(${name})
   target_link_libraries(${name} PRIVATE mlc_native_common_ops ${torch_root}/lib/libtorch_cpu.so)
   target_link_options(${name} PRIVATE -Wl,--no-undefined)
+  mlc_native_exports(${name} plugin_exports)
 endfunction()
 
 # The ops on CUDA's kernels, which `kernels` is linked from.

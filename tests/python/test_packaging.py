@@ -239,6 +239,15 @@ def test_the_library_exports_what_is_declared_so(site: Path) -> None:
     assert {"Engine", "ThreadedEngine", "LoadModel"} <= exported
 
 
+def test_the_libraries_that_are_loaded_export_functions_called_by_name(site: Path) -> None:
+    """And nothing of what they have inside, which other libraries of a process may have, too."""
+    grammar = {"mlc_native_grammar_abi", "mlc_native_create_grammar_backend"}
+    for library, functions in (("grammar", grammar), ("ops", set())):
+        path = site / f"mlc_native/lib/libmlc_native_{library}.so"
+        symbols = run("nm", "-D", "--defined-only", path)
+        assert {line.split()[-1] for line in symbols.splitlines()} == functions
+
+
 def test_ops_use_only_the_stable_abi_of_torch(site: Path) -> None:
     """C functions of torch, no C++: one build works with many releases."""
     undefined = run("nm", "-D", "--undefined-only", site / "mlc_native/lib/libmlc_native_ops.so")
