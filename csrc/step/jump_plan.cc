@@ -7,7 +7,6 @@
 
 #include "mlc_native/model.h"
 #include "request/request_state.h"
-#include "sampling/token_mask.h"
 #include "step/step_context.h"
 #include "support/check.h"
 #include "tokenizer/retokenizer.h"

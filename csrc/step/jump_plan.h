@@ -13,6 +13,7 @@
 
 #include "mlc_native/grammar.h"
 #include "request/request.h"
+#include "sampling/token_mask.h"
 
 namespace mlc_native {
 
@@ -32,7 +33,7 @@ struct EndTokens {
   int64_t vocab_size = 0;
 
   // The number of words of a mask.
-  size_t mask_size() const { return static_cast<size_t>((vocab_size + 31) / 32); }
+  size_t mask_size() const { return TokenMaskWords(vocab_size); }
 };
 
 EndTokens EndTokensOf(const StepContext& context);
