@@ -153,7 +153,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
     }
   }
 
-  // Both are refused after the exit, which aborts all.
+  // Both do nothing after the exit, which aborts all.
   void AbortRequest(const std::string& request_id) override {
     RefuseAfterFork();
     sync_->reserve.Run([&] { Tell(InstructionKind::kAbortRequest, request_id); });

@@ -5,7 +5,8 @@
 // draft is a guess of what the model draws, which may spell the same text in other tokens. So a
 // request with jumps has the same answer with and without drafts, and so has one without jumps,
 // where a guess saves the forwards that a jump would have saved. What a jump leaves to the model is
-// not guessed: finding the text once more costs more than it saves.
+// not guessed: finding the text once more costs more than it saves. Owned by the drafts of its
+// sequence; engine's thread only.
 #pragma once
 
 #include <memory>
