@@ -5,6 +5,7 @@
 #include <string>
 
 #include "mlc_native/detail/export.h"
+#include "mlc_native/detail/weight_quantization.h"
 
 namespace mlc_native {
 
