@@ -4,7 +4,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <limits>
 #include <memory>
 #include <new>
 #include <stop_token>

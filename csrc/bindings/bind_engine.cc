@@ -7,7 +7,6 @@
 
 #include "bindings/bindings.h"
 #include "bindings/load_progress.h"
-#include "kv/prefix_cache.h"
 #include "mlc_native/engine.h"
 #include "mlc_native/tokenizer.h"
 #include "observe/event_trace.h"

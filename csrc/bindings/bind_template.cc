@@ -2,8 +2,6 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
-#include <optional>
-
 #include "bindings/bindings.h"
 #include "template/chat_template.h"
 #include "template/text.h"

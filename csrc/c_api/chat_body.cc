@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
-#include <utility>
 
 #include "support/error.h"
 #include "support/json.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <string>
 #include <utility>
 
 namespace mlc_native::c_api {

@@ -2,7 +2,6 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "grammar/backend.h"
 #include "support/error.h"

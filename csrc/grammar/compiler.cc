@@ -2,7 +2,6 @@
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <utility>
 
 #include "grammar/backend.h"
 #include "grammar/big_stack.h"

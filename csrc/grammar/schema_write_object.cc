@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <set>
 
 #include "grammar/schema_write.h"
 

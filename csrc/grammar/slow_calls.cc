@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <thread>
 #include <utility>
 #include <vector>
 

@@ -1,15 +1,12 @@
 #include "model_files/gguf_tokenizer.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <optional>
 #include <tuple>
 #include <unordered_map>
-#include <utility>
 
 #include "support/json.h"
-#include "support/utf8.h"
 
 namespace mlc_native {
 namespace {

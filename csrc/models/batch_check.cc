@@ -1,7 +1,6 @@
 #include "models/batch_check.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "support/check.h"
 

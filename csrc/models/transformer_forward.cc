@@ -1,7 +1,6 @@
 // Transformer::Forward, and the operations of a layer on the CPU's kernels.
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <iterator>
 
 #include "models/batch_check.h"

@@ -1,5 +1,4 @@
 // StepPipeline, continued: collecting steps.
-#include <algorithm>
 #include <exception>
 #include <utility>
 
