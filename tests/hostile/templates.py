@@ -383,7 +383,7 @@ def hostile_class() -> HostileClass:
     programs = [Case(f"program {seed}", _Programs(seed).program()) for seed in range(NUM_PROGRAMS)]
     os.environ["MLC_NATIVE_HOSTILE_SECRET"] = SECRET
     return HostileClass(
-        "templates", [*_bombs(), *programs], _attempt, cpu_s=0.5, memory_mib=64, sample=60
+        "templates", [*_bombs(), *programs], _attempt, cpu_s=1, memory_mib=64, sample=60
     )
 
 
