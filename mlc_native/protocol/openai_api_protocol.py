@@ -354,7 +354,8 @@ class ChatCompletionRequest(_SamplingRequest, MLCChatChecks):
         """Completions have a number here."""
         if type(logprobs) is int and logprobs not in (0, 1):
             raise ValueError(
-                f"must be true or false, got {logprobs}; top_logprobs is the number of alternatives"
+                f"must be true or false, got {shown(logprobs)}; top_logprobs is the number of "
+                "alternatives"
             )
         return logprobs
 

@@ -73,6 +73,7 @@ def test_both_kinds_refuse(make: Any, fields: dict[str, Any], message: str) -> N
     [
         ({"top_logprobs": 21, "logprobs": True}, '"top_logprobs" must be in range [0, 20]'),
         ({"logprobs": 3}, "must be true or false, got 3; top_logprobs is"),
+        ({"logprobs": 10**3000}, "got 100000000000000000...0000000000000000000; top_logprobs is"),
         ({"top_logprobs": 2}, '"logprobs" must be True to support "top_logprobs"'),
         ({"messages": []}, "must not be empty"),
         (
