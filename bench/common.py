@@ -33,7 +33,9 @@ def add_model_arguments(parser: argparse.ArgumentParser, like: str | None = None
     )
     parser.add_argument("--dtype", default="auto", choices=["auto", *DTYPES])
     parser.add_argument("--quantization", choices=["q8", "q4"])
-    parser.add_argument("--kv-cache-dtype", default="auto", choices=["auto", *DTYPES, "int8"])
+    parser.add_argument(
+        "--kv-cache-dtype", default="auto", choices=["auto", *DTYPES, "int8", "float8"]
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--device", default="cpu", help="auto, cpu or cuda[:i]")
     parser.add_argument("--model-lib", help="plug-in library that creates the model")

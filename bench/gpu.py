@@ -223,12 +223,19 @@ def serve(run: Run) -> Parts:
     with run.checkpoint("0.6b") as path:
         config = config_of(path)
         arrivals = draw_arrivals(math.inf, workload, config["vocab_size"], (args.seed, 1))
-        if run.is_ours:
-            (ours,) = asyncio.run(serving.measure(args, path))
-            requests = [(len(each.prompt), each.max_tokens) for each in arrivals]
-            limit = Decoder.of(config).requests_seconds(run.machine, requests)
-            share = limit / ours["seconds"]
-            yield {"serving 0.6b": {"mlc_native bf16": ours | {"share": share}}}
+        requests = [(len(each.prompt), each.max_tokens) for each in arrivals]
+        decoder = Decoder.of(config)
+        small = replace(decoder, kv_bytes_per_token=decoder.kv_bytes_per_token // 2)
+        for name, kv_cache_dtype, limits in (
+            ("mlc_native bf16", "auto", decoder),
+            ("mlc_native bf16, float8 KV", "float8", small),
+        ):
+            if not run.is_ours:
+                break
+            args.kv_cache_dtype = kv_cache_dtype
+            ours = asyncio.run(serving.measure(args, path))[0]
+            share = limits.requests_seconds(run.machine, requests) / ours["seconds"]
+            yield {"serving 0.6b": {name: ours | {"share": share}}}
         if not run.is_others:
             return
         model = Transformers(path, "bfloat16", args.threads, run.torch_device).model

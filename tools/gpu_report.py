@@ -55,6 +55,7 @@ class Target:
 
 
 OURS, Q4 = "mlc_native bf16", "mlc_native q4"
+FLOAT8_KV = "mlc_native bf16, float8 KV"
 TARGETS = (
     Target("decode 1, Qwen3-0.6B shape bf16", "decode 0.6b", OURS, "share", 0.60),
     Target("decode 1, Llama-3.2-1B shape bf16", "decode 1b", OURS, "share", 0.75),
@@ -63,6 +64,7 @@ TARGETS = (
     Target("decode attention, 8B, 64 x 4,096", "attention 8b", OURS, "share", 0.85),
     Target("prefill 8,192, 8B shape bf16", "prefill 8b", OURS, "share", 0.60),
     Target("256 requests, output tokens", "serving 0.6b", OURS, "output_tokens_per_s", 30000),
+    Target("256 requests, float8 KV", "serving 0.6b", FLOAT8_KV, "output_tokens_per_s", 30000),
     Target("device idle, batch 64", "host 0.6b", OURS, "device_idle_share", 0.03, most=True),
     Target("start to first token, 0.6B", "first token 0.6b", "mlc_native", "seconds", 4, most=True),
 )

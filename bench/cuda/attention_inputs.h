@@ -21,11 +21,12 @@ inline constexpr Heads kLlama8{"llama-3.1-8b", 32, 8, 128};
 // A pool with `rows` sequences of `length` tokens, pages in random order.
 class Cache {
  public:
-  Cache(const Heads& heads, int64_t rows, int64_t length)
+  Cache(const Heads& heads, int64_t rows, int64_t length, KvFormat format = KvFormat::kBFloat16)
       : pages_((length + kKvPageSize - 1) / kKvPageSize),
-        pool_bytes_(rows * pages_ * kKvPageSize * heads.kv * heads.dim * 2),
+        pool_bytes_(rows * pages_ * heads.kv * KvHeadBytes(format, heads.dim)),
         pools_(2 * pool_bytes_),
         tables_(Shuffled(rows * pages_)) {
+    kv.format = format;
     kv.kv_heads = heads.kv;
     kv.head_dim = heads.dim;
     kv.num_pages = rows * pages_;
@@ -61,9 +62,10 @@ class Cache {
 
 // One row of each of `rows` sequences of `length` tokens; with a tiny bench, few and short ones.
 struct DecodeInputs {
-  DecodeInputs(const Bench& bench, const Heads& heads, int64_t num_rows, int64_t num_tokens)
+  DecodeInputs(const Bench& bench, const Heads& heads, int64_t num_rows, int64_t num_tokens,
+               KvFormat format = KvFormat::kBFloat16)
       : DecodeInputs(heads, bench.Size(num_rows, std::min<int64_t>(num_rows, 2)),
-                     bench.Size(num_tokens, 200)) {}
+                     bench.Size(num_tokens, 200), format) {}
   double operations() const {
     return 4.0 * static_cast<double>(rows.m * length * heads.q * heads.dim);
   }
@@ -73,10 +75,10 @@ struct DecodeInputs {
   const Cache cache;
 
  private:
-  DecodeInputs(const Heads& heads, int64_t num_rows, int64_t num_tokens)
+  DecodeInputs(const Heads& heads, int64_t num_rows, int64_t num_tokens, KvFormat format)
       : heads(heads),
         length(num_tokens),
-        cache(heads, num_rows, num_tokens),
+        cache(heads, num_rows, num_tokens, format),
         q_(num_rows * heads.q * heads.dim * 2),
         out_(num_rows * heads.q * heads.dim * 2),
         lengths_(std::vector<int32_t>(num_rows, static_cast<int32_t>(num_tokens))),

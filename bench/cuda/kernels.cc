@@ -213,11 +213,13 @@ void Dequantizations(Bench& bench) {
 
 // ---- Attention ----
 
-void Decode(Bench& bench, const Heads& heads, int64_t rows, int64_t length) {
-  if (!bench.MayWant(std::string("decode_attention ") + heads.name)) return;
-  const DecodeInputs inputs(bench, heads, rows, length);
-  const std::string name = std::string("decode_attention ") + heads.name +
-                           " rows=" + std::to_string(inputs.rows.m) +
+void Decode(Bench& bench, const Heads& heads, int64_t rows, int64_t length,
+            KvFormat format = KvFormat::kBFloat16) {
+  const std::string kernel =
+      format == KvFormat::kFloat8 ? "decode_attention fp8 " : "decode_attention ";
+  if (!bench.MayWant(kernel + heads.name)) return;
+  const DecodeInputs inputs(bench, heads, rows, length, format);
+  const std::string name = kernel + heads.name + " rows=" + std::to_string(inputs.rows.m) +
                            " length=" + std::to_string(inputs.length);
   bench.Run(name, {inputs.cache.bytes(), inputs.operations()}, 10, [&](int, Stream stream) {
     DecodeAttention(inputs.cache.kv, inputs.args, inputs.rows, stream);
@@ -367,6 +369,11 @@ void RunAll(Bench& bench) {
   Decode(bench, kLlama8, 1, 4096);
   Decode(bench, kQwen06, 256, 600);
   Decode(bench, kLlama8, 64, 4096);
+  for (const auto& [heads, rows, length] :
+       {std::tuple{kQwen06, 1, 512}, std::tuple{kQwen06, 256, 600},
+        std::tuple{kLlama8, 64, 4096}}) {
+    Decode(bench, heads, rows, length, KvFormat::kFloat8);
+  }
   DecodeWithRope(bench, kQwen06, 256);
   DecodeWithRope(bench, kQwen06, 4096);
   DecodeWithRope(bench, kLlama8, 4096);

@@ -26,9 +26,10 @@ void LaunchWorkers(const DecodeKernelArgs& args, Stream stream) {
 
 template <typename T, typename Kv>
 void LaunchForDim(const DecodeKernelArgs& args, Stream stream) {
-  if (args.kv.head_dim <= 64) return LaunchWorkers<T, Kv, DecodeShape<64>>(args, stream);
-  if (args.kv.head_dim <= 128) return LaunchWorkers<T, Kv, DecodeShape<128>>(args, stream);
-  LaunchWorkers<T, Kv, DecodeShape<256>>(args, stream);
+  constexpr auto kBytes = static_cast<int>(sizeof(Kv));
+  if (args.kv.head_dim <= 64) return LaunchWorkers<T, Kv, DecodeShape<64, kBytes>>(args, stream);
+  if (args.kv.head_dim <= 128) return LaunchWorkers<T, Kv, DecodeShape<128, kBytes>>(args, stream);
+  LaunchWorkers<T, Kv, DecodeShape<256, kBytes>>(args, stream);
 }
 
 template <typename Shape>

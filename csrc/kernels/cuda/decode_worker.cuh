@@ -11,8 +11,8 @@
 //   scores [16 keys, 8 heads] = keys [16, dim] queries^T      then weights, transposed in registers
 //   sums [dim, 8 heads] += values^T [dim, 16 keys] weights
 //
-// Of 8 bits, scores are multiplied by the scales of their keys, and values become numbers of 16
-// bits with theirs.
+// Keys and values of 8 bits become numbers of 16 bits by moving bits (ShrunkFloat8). The scales of
+// keys multiply their scores, those of values their weights.
 //
 // Lanes load 16 bytes at a time as they lie in a page. In both products the places of dim may be
 // chosen freely, so that eight neighbouring elements belong to one lane.
@@ -50,13 +50,14 @@ struct DecodeRules {
   __device__ static int ItemOfQueue(int taken, int blocks) { return 2 * blocks + taken; }
 };
 
-// Sizes of a block.
-template <int kHeadDim>
+// Sizes of a block. Of keys and values of 8 bits, fewer bytes are on their way to a warp, and more
+// is to be done for each.
+template <int kHeadDim, int kKvBytes = 2>
 struct DecodeShape {
   static constexpr int kDim = kHeadDim;
   static constexpr int kWarps = 4;
   static constexpr int kThreads = kWarps * kWarp;
-  static constexpr int kBlocks = 2;                  // of a multiprocessor
+  static constexpr int kBlocks = kKvBytes == 1 && kDim <= 128 ? 3 : 2;  // of a multiprocessor
   static constexpr int kPages = kDim > 128 ? 1 : 2;  // that a warp takes at a time
   static constexpr int kSteps = kDim / 32;  // of a product over dim; a lane has a chunk in each
 
@@ -151,6 +152,8 @@ class DecodeWorker {
   // i + kTiles.
   static constexpr int kValueChunks = kDim / 64;
   static_assert(kMaxSplit / kPageKeys <= kWarp);
+  static constexpr bool kIsShrunk = kHasKvScales<Kv>;
+  using Shrunk = ShrunkFloat8<T>;
 
   // Eight neighbours, as pairs of the type of the activations.
   struct Chunk {
@@ -304,8 +307,8 @@ class DecodeWorker {
         keys_[p][step][0] = LoadChunk<4>(low, exists & IsThere(line_, missing), step, lane_);
         keys_[p][step][1] = LoadChunk<4>(high, exists & IsThere(line_ + 8, missing), step, lane_);
       }
-      key_scales_[p][0] = ScaleOf(page, line_);
-      key_scales_[p][1] = ScaleOf(page, line_ + 8);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) key_scales_[p][i] = ScaleOf(page, line_ + 8 * i);
     }
   }
 
@@ -328,7 +331,10 @@ class DecodeWorker {
         const int key = ValueKey(i, seen);
         rows[i] = page + key * row_bytes_ + line_ * kChunkBytes;
         is_there[i] = exists & IsThere(key, missing);
-        value_scales_[p][i] = ScaleOf(page, key);
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        value_scales_[p][i] = ScaleOf(page, max(min(line_ + 8 * i, seen.last), seen.first));
       }
 #pragma unroll
       for (int c = 0; c < kValueChunks; ++c) {
@@ -417,21 +423,38 @@ class DecodeWorker {
     }
   }
 
-  // Times the scale, of 8 bits.
-  __device__ static Chunk ChunkOf(const RawVector8<Kv>& raw, [[maybe_unused]] float scale) {
+  // The pairs of a chunk in the order in which keys and queries have them, so that only the order
+  // within a sum depends on it.
+  __device__ static Chunk ChunkOf(const RawVector8<Kv>& raw) {
     Chunk chunk;
-    if constexpr (sizeof(Kv) == sizeof(T)) {
+    if constexpr (kIsShrunk) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {  // of four neighbours the first and the third, and the others
+        chunk.pairs[2 * i] = Shrunk::Pair(raw.Word(i) << 8);
+        chunk.pairs[2 * i + 1] = Shrunk::Pair(raw.Word(i));
+      }
+    } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i) chunk.pairs[i] = raw.Word(i);
-    } else {
-      float x[kVector];
-      ToFloats(raw, x);
+    }
+    return chunk;
+  }
+  __device__ static Chunk QueryChunk(const uint4& q) {
+    Chunk chunk{{q.x, q.y, q.z, q.w}};
+    if constexpr (kIsShrunk) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        chunk.pairs[i] = Pack<T>(scale * x[2 * i], scale * x[2 * i + 1]);
+      for (int i = 0; i < 4; i += 2) {
+        const uint32_t first = chunk.pairs[i];
+        chunk.pairs[i] = ForKeys(__byte_perm(first, chunk.pairs[i + 1], 0x5410));
+        chunk.pairs[i + 1] = ForKeys(__byte_perm(first, chunk.pairs[i + 1], 0x7632));
       }
     }
     return chunk;
+  }
+  __device__ static uint32_t ForKeys(uint32_t pair) {
+    if constexpr (Shrunk::kOfKeys == 1.0f) return pair;
+    constexpr uint32_t kMinusZeros = 0x80008000u;  // change no sign
+    return FmaBFloat16x2(pair, Pack<T>(Shrunk::kOfKeys, Shrunk::kOfKeys), kMinusZeros);
   }
 
   // scores[i]: of key line_ (and 8 further, i >= 2) and head 2 lane_ + i % 2.
@@ -439,14 +462,22 @@ class DecodeWorker {
     float parts[2][4] = {};  // so that products follow one another in two chains
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const Chunk low = ChunkOf(keys_[p][step][0], 1.0f);
-      const Chunk high = ChunkOf(keys_[p][step][1], 1.0f);
-      const uint4 q = queries[step][threadIdx.x % kWarp];
-      Mma<T>(parts[0], {low.pairs[0], high.pairs[0], low.pairs[1], high.pairs[1]}, q.x, q.y);
-      Mma<T>(parts[1], {low.pairs[2], high.pairs[2], low.pairs[3], high.pairs[3]}, q.z, q.w);
+      const Chunk low = ChunkOf(keys_[p][step][0]);
+      const Chunk high = ChunkOf(keys_[p][step][1]);
+      const Chunk q = QueryChunk(queries[step][threadIdx.x % kWarp]);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int at = 2 * i;
+        Mma<T>(parts[i], {low.pairs[at], high.pairs[at], low.pairs[at + 1], high.pairs[at + 1]},
+               q.pairs[at], q.pairs[at + 1]);
+      }
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) scores[i] = key_scales_[p][i / 2] * (parts[0][i] + parts[1][i]);
+    for (int i = 0; i < 4; ++i) {
+      scores[i] = parts[0][i] + parts[1][i];
+      if constexpr (kIsShrunk) scores[i] *= Shrunk::kOfScores;
+      scores[i] *= key_scales_[p][i / 2];
+    }
   }
 
   // Scores of a page become those of base 2, without the keys that the row does not see.
@@ -504,34 +535,37 @@ class DecodeWorker {
 
   // sums_ += values^T weights.
   __device__ void AddValues(int p, const float (&weights)[4]) {
-    const uint32_t b0 = TransposeMatrix(Pack<T>(weights[0], weights[1]));
-    const uint32_t b1 = TransposeMatrix(Pack<T>(weights[2], weights[3]));
+    uint32_t b[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float scale = kIsShrunk ? Shrunk::kOfWeights * value_scales_[p][i] : 1.0f;
+      b[i] = TransposeMatrix(Pack<T>(scale * weights[2 * i], scale * weights[2 * i + 1]));
+    }
     constexpr int kPairs = kValueChunks > 1 ? kValueChunks / 2 : 1;  // of chunks of a tile
 #pragma unroll
     for (int c = 0; c < kPairs; ++c) {
-      Chunk low[4], high[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        low[i] = ChunkOf(values_[p][c][i], value_scales_[p][i]);
-        high[i] = low[i];
-        if constexpr (kValueChunks > 1) {
-          high[i] = ChunkOf(values_[p][c + kValueChunks / 2][i], value_scales_[p][i]);
-        }
-      }
+      const auto& low = values_[p][c];
+      const auto& high = values_[p][kValueChunks > 1 ? c + kValueChunks / 2 : c];
       constexpr int kOfPair = kTiles / kPairs;
 #pragma unroll
       for (int i = 0; i < kOfPair; ++i) {
         const int j = kValueChunks > 1 ? i : i + kOfPair;
         const uint32_t a[4] = {Column(low[0], low[1], i), Column(high[0], high[1], j),
                                Column(low[2], low[3], i), Column(high[2], high[3], j)};
-        Mma<T>(sums_[c * kOfPair + i], a, b0, b1);
+        Mma<T>(sums_[c * kOfPair + i], a, b[0], b[1]);
       }
     }
   }
 
   // Element i of two chunks.
-  __device__ static uint32_t Column(const Chunk& first, const Chunk& second, int i) {
-    return __byte_perm(first.pairs[i / 2], second.pairs[i / 2], i % 2 == 0 ? 0x5410 : 0x7632);
+  __device__ static uint32_t Column(const RawVector8<Kv>& first, const RawVector8<Kv>& second,
+                                    int i) {
+    if constexpr (kIsShrunk) {
+      const uint32_t places = i % 4 << 4 | (4 + i % 4) << 12;
+      return Shrunk::Pair(__byte_perm(first.Word(i / 4), second.Word(i / 4), places));
+    } else {
+      return __byte_perm(first.Word(i / 2), second.Word(i / 2), i % 2 == 0 ? 0x5410 : 0x7632);
+    }
   }
 
   // Of this warp, to shared memory.
@@ -553,6 +587,7 @@ class DecodeWorker {
         for (int j = 0; j < kVector; ++j) {
           const int element = c * kVector + j;
           x[j] = sums_[element % kTiles][i + element / kTiles * 2];
+          if constexpr (kIsShrunk) x[j] *= Shrunk::kOfSums;
         }
         StoreFloats(shared_.sums[warp_][head] + (8 * c + line_) * kVector, x);
       }
@@ -591,9 +626,9 @@ class DecodeWorker {
   const int line_;  // of a product's rows or columns, of eight
   const int lane_;  // of a line
   RawVector8<Kv> keys_[kPages][kSteps][2];
-  float key_scales_[kPages][2];
+  float key_scales_[kPages][2];  // of keys line_ and line_ + 8, as those of values
   RawVector8<Kv> values_[kPages][kValueChunks][4];
-  float value_scales_[kPages][4];
+  float value_scales_[kPages][2];
   float sums_[kTiles][4];  // of elements i and i + kTiles; heads as scores
   float max_[2];
   float total_[2];  // of the lane's keys

@@ -322,10 +322,13 @@ constexpr bool HasWaits(int compute_capability) {
   return HasWaits({__CUDA_ARCH_LIST__}, compute_capability);
 }
 
-// What a launch does on the host is compiled once for each file, instead of for each kernel.
+// What a launch does on the host is compiled once for each file, instead of for each kernel. It is
+// hidden: a kernel is known to the copy of the CUDA runtime in its own library or program alone, so
+// that another's function could not launch it.
+#define MLC_CUDA_HOST [[gnu::noinline, gnu::visibility("hidden")]] inline
 
 // Of the current device: 90 is 9.0.
-[[gnu::noinline]] inline int ComputeCapability() {
+MLC_CUDA_HOST int ComputeCapability() {
   int device = 0;
   int major = 0;
   int minor = 0;
@@ -338,12 +341,12 @@ constexpr bool HasWaits(int compute_capability) {
 }
 
 // Whether the current device has clusters, and what it runs of these files uses them.
-[[gnu::noinline]] inline bool HasClusters() { return HasWaits(ComputeCapability()); }
+MLC_CUDA_HOST bool HasClusters() { return HasWaits(ComputeCapability()); }
 
 inline bool LacksClusters() { return !HasClusters(); }
 
 // The number of multiprocessors of the current device.
-[[gnu::noinline]] inline int NumMultiprocessors() {
+MLC_CUDA_HOST int NumMultiprocessors() {
   int device = 0;
   int count = 0;
   CheckCuda(cudaGetDevice(&device), "current device");
@@ -366,8 +369,8 @@ struct LaunchShape {
 };
 
 // `args`: the address of the kernel's argument.
-[[gnu::noinline]] inline void LaunchKernel(const void* kernel, const LaunchShape& shape,
-                                           Stream stream, const void* args) {
+MLC_CUDA_HOST void LaunchKernel(const void* kernel, const LaunchShape& shape, Stream stream,
+                                const void* args) {
   constexpr size_t kAlwaysThere = 48 * 1024;
   if (shape.shared_bytes > kAlwaysThere) {
     CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -35,6 +35,29 @@ __device__ inline float Float8ByBits(uint8_t bits) {
   return __uint_as_float(sign | static_cast<uint32_t>(bits & 0x7fu) << 20) * 0x1p120f;
 }
 
+// E4M3 numbers, of which the instruction that converts them does few at a time, as numbers of a
+// 16-bit type by moving their bits: smaller by 2^8 (float16) or 2^120 (bfloat16), but exact,
+// subnormal ones too. A NaN becomes 480, smaller by as much.
+template <typename T>
+struct ShrunkFloat8 {
+  static constexpr bool kIsBFloat16 = std::is_same_v<T, BFloat16>;
+  // What makes up for it: one of these for what they are multiplied with, which stays in the range
+  // of its type and of the sums, and the other one for the sums.
+  static constexpr float kOfKeys = kIsBFloat16 ? 0x1p60f : 1.0f;
+  static constexpr float kOfScores = kIsBFloat16 ? 0x1p60f : 0x1p8f;
+  static constexpr float kOfWeights = kIsBFloat16 ? 0x1p60f : 0x1p8f;
+  static constexpr float kOfSums = kIsBFloat16 ? 0x1p60f : 1.0f;
+
+  // Of bytes 1 and 3; the others do not count.
+  __device__ static uint32_t Pair(uint32_t bytes) {
+    if constexpr (kIsBFloat16) {
+      return (bytes & 0x80008000u) | (bytes >> 4 & 0x07f007f0u);
+    } else {
+      return (bytes & 0x80008000u) | (bytes >> 1 & 0x3f803f80u);
+    }
+  }
+};
+
 template <typename T>
 __device__ inline float ToFloat(T x) {
   if constexpr (std::is_same_v<T, BFloat16>) {

@@ -14,15 +14,16 @@ struct QkRopeKernelArgs {
 };
 
 // Divides the lane's part x of a head by the head's scale, which it returns. All lanes take part,
-// with zeros behind the head. A head with a NaN has an infinite scale, which makes all of it NaNs
-// when it is read, so that codes need not tell.
+// with zeros behind the head. The scale of a head with a NaN or an infinity is a NaN, which makes
+// all of it NaNs when it is read, so that codes need not tell.
 __device__ inline float ScaleHead(float (&x)[kVector]) {
   float largest = 0.0f;
 #pragma unroll
   for (int j = 0; j < kVector; ++j) {
     largest = fmaxf(largest, x[j] == x[j] ? fabsf(x[j]) : INFINITY);
   }
-  const float scale = ReduceWarp(largest, Max()) / kMaxFloat8;
+  largest = ReduceWarp(largest, Max());
+  const float scale = largest < INFINITY ? largest / kMaxFloat8 : NAN;
 #pragma unroll
   for (int j = 0; j < kVector; ++j) x[j] = scale > 0.0f ? x[j] / scale : 0.0f;
   return scale;

@@ -128,7 +128,8 @@ class WarpgroupAttentionWorker {
         : worker_(worker),
           args_(worker.args_),
           thread_(static_cast<int>(threadIdx.x) % kWarpgroup),
-          chunk_(thread_ % kChunks) {}
+          chunk_(thread_ % kWarp / 8 + thread_ / kWarp % kWarpsOfRow * 4),
+          row_(thread_ % 8 + thread_ / kWarp / kWarpsOfRow * 8) {}
 
     __device__ void Run() const {
       Shared& shared = worker_.shared_;
@@ -162,7 +163,8 @@ class WarpgroupAttentionWorker {
     static constexpr int kPageKeys = static_cast<int>(kKvPageSize);
     static constexpr int kPages = kKeys / kPageKeys;          // of a step
     static constexpr int kCopiedKeys = kWarpgroup / kChunks;  // at once
-    static_assert(kPageKeys % kCopiedKeys == 0);
+    static constexpr int kWarpsOfRow = kChunks / 4;
+    static_assert(kPageKeys % kCopiedKeys == 0 && kCopiedKeys % 8 == 0);
 
     // A lane's page of the keys from `first` on; for a page to which no row of the tile attends,
     // another to which one does.
@@ -174,16 +176,16 @@ class WarpgroupAttentionWorker {
     }
 
     // Keys or values from `first` on, which lie in `pages`; zeros for keys that no row of the tile
-    // attends to: what lies there may be anything.
+    // attends to: what lies there may be anything. A warp copies four chunks of eight keys, so that
+    // eight lanes write 128 bytes that lie together.
     __device__ void Copy(int first, const void* pages, int32_t page_of_lane,
                          unsigned char* to) const {
       const auto dim = static_cast<int>(args_.kv.head_dim);
-      const int row = thread_ / kChunks;
       const bool has_chunk = worker_.HasChunk(chunk_);
       const int offset =
-          (worker_.kv_head_ * kPageKeys + row) * dim + (has_chunk ? chunk_ * kVector : 0);
+          (worker_.kv_head_ * kPageKeys + row_) * dim + (has_chunk ? chunk_ * kVector : 0);
       const int page_elements = static_cast<int>(args_.kv.kv_heads) * kPageKeys * dim;
-      unsigned char* const place = to + chunk_ * kChunkBytes + row * 16;
+      unsigned char* const place = to + chunk_ * kChunkBytes + row_ * 16;
       const TileKeys keys = worker_.shared_.keys;
       const unsigned num_keys = has_chunk ? keys.end - keys.first : 0;
 #pragma unroll
@@ -195,7 +197,7 @@ class WarpgroupAttentionWorker {
 #pragma unroll
         for (int j = 0; j < kPageKeys; j += kCopiedKeys) {
           const int at = i * kPageKeys + j;
-          const bool valid = static_cast<unsigned>(first + at + row - keys.first) < num_keys;
+          const bool valid = static_cast<unsigned>(first + at + row_ - keys.first) < num_keys;
           CopyAsync16(place + at * 16, page + j * dim, valid);
         }
       }
@@ -205,6 +207,7 @@ class WarpgroupAttentionWorker {
     const PrefillArgs& args_;
     const int thread_;
     const int chunk_;
+    const int row_;
   };
 
   // What the other warpgroups do.

@@ -1,6 +1,7 @@
 // What the emulator promises (fibers.h, the emulated device.cuh): that it computes what the
 // hardware does, and that it notices what would go wrong there.
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
 #include "cuda/test_util.h"
@@ -299,6 +300,25 @@ TEST_F(EmulatorTest, MultipliesMatrices) {
 }
 
 // ---- Numbers ----
+
+TEST_F(EmulatorTest, EightBitsBecomeSixteenByMovingThem) {
+  const auto check = [](DType dtype, auto tag, float factor) {
+    const auto pair_of = [](uint32_t bytes) { return ShrunkFloat8<decltype(tag)>::Pair(bytes); };
+    for (uint32_t bits = 0; bits < 256; ++bits) {
+      const float value = Float8Value(static_cast<uint8_t>(bits));
+      if (std::isnan(value)) continue;
+      const uint32_t pair = pair_of(bits << 8 | (bits ^ 0x80) << 24 | 0x00a5005a);
+      std::vector<uint8_t> bytes(sizeof pair);
+      std::memcpy(bytes.data(), &pair, sizeof pair);
+      const Floats got = Decode(dtype, bytes);
+      EXPECT_EQ(got[0] * factor, value);
+      EXPECT_EQ(got[1] * factor, -value);
+    }
+  };
+  using Of16 = ShrunkFloat8<BFloat16>;
+  check(DType::kBFloat16, BFloat16(), Of16::kOfKeys * Of16::kOfScores);
+  check(DType::kFloat16, Float16(), ShrunkFloat8<Float16>::kOfScores);
+}
 
 TEST_F(EmulatorTest, RoundsToEightBits) {
   for (int bits = 0; bits < 256; ++bits) {
