@@ -217,15 +217,6 @@ def kernel_that_is_off(micro: Micro, old: str, new: str, switch: str, source: st
     return text, f"take it for the shapes that gain, or remove {source}"
 
 
-def rope_in_attention(
-    micro: Micro, _figures: Figures, _machine: cuda_model.Machine
-) -> Answer | None:
-    switch = "PrefersRopeInAttention in decoder_attention.cc"
-    return kernel_that_is_off(
-        micro, "rope separate ", "rope fused ", switch, "csrc/kernels/cuda/decode_rope.cuh"
-    )
-
-
 def warpgroup_attention(
     micro: Micro, _figures: Figures, _machine: cuda_model.Machine
 ) -> Answer | None:
@@ -246,7 +237,6 @@ QUESTIONS: dict[str, Callable[[Micro, Figures, cuda_model.Machine], Answer | Non
     "whether cuBLASLt's bits depend on the number of rows": cublas_bits,
     "from how many rows on Gemm is faster than Gemv": own_products,
     "from how many rows on cuBLASLt is faster than Gemv": faster_products,
-    "what rope within attention gains in steps of one row": rope_in_attention,
     "what warpgroups gain in attention of prompts": warpgroup_attention,
 }
 

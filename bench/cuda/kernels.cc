@@ -226,44 +226,6 @@ void Decode(Bench& bench, const Heads& heads, int64_t rows, int64_t length,
   });
 }
 
-// Rope, keys and values of one row, and its attention: as two kernels, and as one.
-void DecodeWithRope(Bench& bench, const Heads& heads, int64_t length) {
-  if (!bench.MayWant("rope ")) return;
-  const DecodeInputs inputs(bench, heads, 1, length);
-  const int64_t ld = (heads.q + 2 * heads.kv) * heads.dim;
-  const int64_t position = inputs.length - 1;
-  const Buffer qkv(ld * 2), norm(heads.dim * 2);
-  const Buffer angles(std::vector<float>(inputs.length * heads.dim / 2, 0.5f));
-  const Buffer positions(std::vector<int32_t>{static_cast<int32_t>(position)});
-  const Buffer slots(std::vector<int64_t>{position});
-  const QkRopeWriteKvArgs rope{.qkv = qkv.data(),
-                               .ld = ld,
-                               .m = 1,
-                               .q_heads = heads.q,
-                               .q_norm = norm.data(),
-                               .k_norm = norm.data(),
-                               .rotary_dim = heads.dim,
-                               .positions = positions.data<int32_t>(),
-                               .slots = slots.data<int64_t>(),
-                               .cos = angles.data<float>(),
-                               .sin = angles.data<float>()};
-  AttentionArgs args = inputs.args;
-  args.q = qkv.data();
-  args.ldq = ld;
-  for (const bool fused : {false, true}) {
-    const std::string name = std::string(fused ? "rope fused " : "rope separate ") + heads.name +
-                             " length=" + std::to_string(inputs.length);
-    bench.Run(name, {inputs.cache.bytes(), inputs.operations()}, 10, [&](int, Stream stream) {
-      if (fused) {
-        RopeDecodeAttention(inputs.cache.kv, args, inputs.rows, rope, stream);
-      } else {
-        QkRopeWriteKv(inputs.cache.kv, rope, stream);
-        DecodeAttention(inputs.cache.kv, args, inputs.rows, stream);
-      }
-    });
-  }
-}
-
 void Prefill(Bench& bench, const Heads& heads, int64_t length) {
   const auto may_want = [&](const char* kernel) {
     return bench.MayWant(std::string(kernel) + " " + heads.name);
@@ -374,9 +336,6 @@ void RunAll(Bench& bench) {
         std::tuple{kLlama8, 64, 4096}}) {
     Decode(bench, heads, rows, length, KvFormat::kFloat8);
   }
-  DecodeWithRope(bench, kQwen06, 256);
-  DecodeWithRope(bench, kQwen06, 4096);
-  DecodeWithRope(bench, kLlama8, 4096);
   Prefill(bench, kQwen06, 1024);
   Prefill(bench, kLlama8, 8192);
   for (int64_t rows : {1, 64, 8192}) Norms(bench, rows);

@@ -65,7 +65,6 @@ class Kernels:
     has_wide_warps: bool = False  # of 32 rows, two blocks of them, in prefill attention; else of 16
     norms_in_products: bool = False  # of one row, where has_norm_in_product
     has_warpgroups: bool = False  # products of more than 64 rows on Hopper's instructions
-    rope_in_attention: bool = False  # of one row
     prefetch_bytes: int = 0  # that products of few rows ask for in front of attention
 
 
@@ -81,10 +80,9 @@ LONGER = replace(WIDE_WARPS, name="longer splits", long_min_split=256)
 NORMS = replace(LONGER, name="norms in products", norms_in_products=True)
 WARPGROUPS = replace(NORMS, name="products of warpgroups", has_warpgroups=True)
 NOW = WARPGROUPS
-ROPE = replace(NOW, name="rope in attention (off)", rope_in_attention=True)
 PREFETCH = replace(NOW, name="prefetches (off)", prefetch_bytes=16 << 20)
 RECORDS = [BEFORE, LOADS, LISTED, DEPENDENT, ACTIVATING, FIXED, WORKER, WIDE_WARPS, LONGER, NORMS]
-RECORDS += [WARPGROUPS, ROPE, PREFETCH]
+RECORDS += [WARPGROUPS, PREFETCH]
 
 PREFETCH_ROWS = 8  # kFewRows of decoder_forward.cc
 SPLITS, MAX_SPLIT, SHORT_ROW = 24, 512, 1024  # of decode_items.cuh
@@ -304,8 +302,6 @@ class Predictor:
     def rope(self, rows: int, model: Model) -> float:
         m, k = self.machine, self.kernels
         width = (model.heads + 2 * model.kv_heads) * model.dim
-        if k.rope_in_attention and rows == 1:  # angles and sums while the first keys come
-            return 2 * m.barrier_s
         start = k.rope_latencies * m.cache_s + k.rope_serial_s
         return self.edge + start + self.moved(2 * BF16 * rows * width)
 

@@ -256,8 +256,6 @@ def micro_of(equal: bool | None, cublaslt_s: float, barrier_s: float) -> list[di
         {"name": "product", "shape": "a", "m": 8, "gemv_s": 1.0, "cublaslt_s": 2.0},
         {"name": "product", "shape": "a", "m": 16, "gemv_s": 1.0, "cublaslt_s": cublaslt_s},
         {"name": "product", "shape": "a", "m": 64, "gemv_s": 2, "gemm_s": 1, "cublaslt_s": 0.9},
-        {"name": "rope separate a", "seconds": 10e-6},
-        {"name": "rope fused a", "seconds": 7e-6 + barrier_s},
         {"name": "prefill_attention a", "seconds": 1e-3},
         {"name": "prefill_attention b", "seconds": 1e-3},
         {"name": "warpgroup_prefill_attention a", "seconds": 0.5e-3},
@@ -298,9 +296,6 @@ def test_each_outcome_has_something_to_do() -> None:
     assert "from m = 64 on; above 32 rows it takes at most 1.11 x" in own
     assert "take it for all decode batches" in own
     assert "gain nothing" in texts[0]["what it costs with dependent launches"]
-    rope = "what rope within attention gains in steps of one row"
-    assert texts[0][rope].startswith("a: 0.90 of the time: make it the default")
-    assert "or remove csrc/kernels/cuda/decode_rope.cuh" in texts[2][rope]
     warpgroups = "what warpgroups gain in attention of prompts"
     assert "make it the default" in texts[0][warpgroups]
     assert texts[1][warpgroups].startswith("a: 0.50 of the time; b: 3.00 of the time: take it for")

@@ -9,8 +9,6 @@
 // then finished. Otherwise the parts go to the workspace, and the block that finishes the last one
 // merges them, in the order of the splits (decode_finish.cuh).
 //
-// RopeDecodeAttention is the same with QkRopeWriteKv in front, in one kernel (decode_rope.cuh).
-//
 // Bytes: keys and values once; per split 8 head_dim bytes of parts for each query head.
 #include "kernels/cuda/decode_lanes.cuh"
 #include "kernels/cuda/decode_worker.cuh"
@@ -32,26 +30,12 @@ void LaunchForDim(const DecodeKernelArgs& args, Stream stream) {
   LaunchWorkers<T, Kv, DecodeShape<256, kBytes>>(args, stream);
 }
 
-template <typename Shape>
-void LaunchRopeWorkers(const RopeDecodeKernelArgs& args, Stream stream) {
-  Launch(RopeDecodeAttentionKernel<BFloat16, Shape, DecodeRules>,
-         DecodeLaunchShape<Shape, typename RowRope<BFloat16, Shape>::Shared>(), stream, args);
-}
-
 __global__ void __launch_bounds__(kLanesThreads, kLanesBlocks)
     FloatDecodeAttentionKernel(const __grid_constant__ DecodeKernelArgs args) {
   RunDecodeOnLanes(args);
 }
 
 bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
-
-void CheckDecode(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows) {
-  MLC_CHECK(kv.head_dim % kVector == 0 && kv.head_dim <= kMaxHeadDim) << kv.head_dim;
-  MLC_CHECK(args.q_heads % kv.kv_heads == 0) << args.q_heads << " for " << kv.kv_heads;
-  MLC_CHECK(IsAligned(kv.k) && IsAligned(kv.v)) << "pages begin at multiples of 16 bytes";
-  MLC_CHECK(rows.m <= kMaxDecodeRows && rows.max_splits > 0) << rows.m;
-  MLC_CHECK(rows.m == 0 || (rows.workspace != nullptr && rows.splits != nullptr));
-}
 
 }  // namespace decode_attention_cu
 
@@ -67,8 +51,12 @@ size_t DecodeWorkspaceBytes(int64_t max_splits, int64_t q_heads, int64_t head_di
 
 void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,
                      Stream stream) {
-  CheckDecode(kv, args, rows);
+  MLC_CHECK(kv.head_dim % kVector == 0 && kv.head_dim <= kMaxHeadDim) << kv.head_dim;
+  MLC_CHECK(args.q_heads % kv.kv_heads == 0) << args.q_heads << " for " << kv.kv_heads;
+  MLC_CHECK(IsAligned(kv.k) && IsAligned(kv.v)) << "pages begin at multiples of 16 bytes";
+  MLC_CHECK(rows.m <= kMaxDecodeRows && rows.max_splits > 0) << rows.m;
   if (rows.m == 0) return;
+  MLC_CHECK(rows.workspace != nullptr && rows.splits != nullptr);
   const DecodeKernelArgs kernel_args = DecodeArgsOf(kv, args, rows);
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
@@ -80,23 +68,6 @@ void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeR
       }
     });
   });
-}
-
-// In bfloat16 only: each type takes some 3 s of compiling for each architecture.
-bool HasRopeDecodeAttention(const KvPages& kv, DType dtype) {
-  return dtype == DType::kBFloat16 && kv.format == KvFormat::kBFloat16 && kv.head_dim <= 128;
-}
-
-void RopeDecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,
-                         const QkRopeWriteKvArgs& rope, Stream stream) {
-  MLC_CHECK(HasRopeDecodeAttention(kv, args.dtype)) << kv.head_dim;
-  MLC_CHECK(rope.rotary_dim % 2 == 0 && rope.rotary_dim <= kv.head_dim) << rope.rotary_dim;
-  MLC_CHECK(rope.dtype == args.dtype && rope.q_heads == args.q_heads && rope.m == rows.m);
-  CheckDecode(kv, args, rows);
-  if (rows.m == 0) return;
-  const RopeDecodeKernelArgs kernel_args{DecodeArgsOf(kv, args, rows), rope};
-  if (kv.head_dim <= 64) return LaunchRopeWorkers<DecodeShape<64>>(kernel_args, stream);
-  LaunchRopeWorkers<DecodeShape<128>>(kernel_args, stream);
 }
 
 }  // namespace mlc_native::kernels::cuda

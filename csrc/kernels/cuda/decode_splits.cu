@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kListThreads)
     split.skipped = max(keys.visible - split.begin, 0);
     split.of_row = of_row;
     split.num_splits = first_split[row + 1] - first_split[row];
-    split.position = keys.end - 1;
+    split.unused = 0;
     args.to.splits[i] = split;
   }
 }

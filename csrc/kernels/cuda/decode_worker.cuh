@@ -21,12 +21,9 @@
 // loaded as soon as the scores of a pair are there, and values as soon as its sums are. The last
 // warp looks up the next item meanwhile: its split, then the numbers of its pages and its queries.
 // Its first pages come while the sums of this one are finished.
-//
-// Queries are rotated and the keys of all rows written before, or by this kernel (decode_rope.cuh).
 #pragma once
 
 #include "kernels/cuda/decode_finish.cuh"
-#include "kernels/cuda/decode_rope.cuh"
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/reduce.cuh"
 
@@ -44,8 +41,6 @@ struct DecodeRules {
   __device__ static int OtherPlace(int place) { return place ^ 1; }
   // Before the sums of the next item go where those of this one were.
   __device__ static void WaitForReaders() { __syncthreads(); }
-  // Before warps read the queries that others have rotated.
-  __device__ static void WaitForRotated() { __syncthreads(); }
   // The items that blocks begin with are not in the queue.
   __device__ static int ItemOfQueue(int taken, int blocks) { return 2 * blocks + taken; }
 };
@@ -75,16 +70,15 @@ struct DecodeShape {
   };
 };
 
-template <typename T, typename Kv, typename Shape, typename Rules, typename Rope = NoRope<T, Shape>>
+template <typename T, typename Kv, typename Shape, typename Rules>
 class DecodeWorker {
  public:
-  using Shared = typename Rope::Shared;
+  using Shared = typename Shape::Shared;
 
-  __device__ DecodeWorker(const typename Rope::KernelArgs& args, void* shared)
-      : args_(Rope::DecodeArgs(args)),
+  __device__ DecodeWorker(const DecodeKernelArgs& args, void* shared)
+      : args_(args),
         shared_(*static_cast<Shared*>(shared)),
-        rope_(args, shared_),
-        dim_(static_cast<int>(args_.kv.head_dim)),
+        dim_(static_cast<int>(args.kv.head_dim)),
         row_bytes_(dim_ * static_cast<int>(sizeof(Kv))),
         warp_(static_cast<int>(threadIdx.x) / kWarp),
         line_(static_cast<int>(threadIdx.x) % kWarp / 4),
@@ -110,10 +104,6 @@ class DecodeWorker {
         taken = TakeFromQueue();
       }
       if (has_queue && !goes_on) LeaveQueue();
-      if constexpr (Rope::kRotates) {
-        rope_.Rotate(ItemAt(args_, index, shared_.splits[place]), place);
-        Rules::WaitForRotated();
-      }
       AddPages(index, place);
       if (goes_on && looks_up) {
         Rules::WaitForLookups();
@@ -127,10 +117,7 @@ class DecodeWorker {
       }
       __syncthreads();
       const int after_next = shared_.after_next;
-      if (goes_on) {
-        LoadFirstHead(next, next_place);
-        LoadFirst(next, next_place);
-      }
+      if (goes_on) LoadFirst(next, next_place);
       Finish(item);
       if (!goes_on) return;
       Rules::WaitForReaders();
@@ -169,12 +156,10 @@ class DecodeWorker {
       CopySplit(min(SplitIndexAt(args_, index), args_.splits.capacity - 1), 0);
       Rules::WaitForLookups();
     }
-    if constexpr (Rope::kRotates) __syncthreads();  // all warps read the split
     const int num_items = size * args_.items_per_split.divisor;
-    if (index < num_items) {
-      if (looks_up) CopyPagesAndQueries(index, 0);
-      LoadFirstHead(index, 0);
-      if (looks_up) Rules::WaitForLookups();
+    if (index < num_items && looks_up) {
+      CopyPagesAndQueries(index, 0);
+      Rules::WaitForLookups();
     }
     __syncthreads();
     return num_items;
@@ -195,7 +180,6 @@ class DecodeWorker {
       const int32_t* table = args_.a.block_tables + split.table * args_.a.ld_block_tables;
       CopyAsyncFew<4>(shared_.pages[place] + lane, table + split.begin / kPageKeys + lane, true);
     }
-    if constexpr (Rope::kRotates) return;
     // Of step i: chunk 4 i + lane_ of head line_; zeros where there is none.
     const Item item = ItemAt(args_, index, split);
     const T* q =
@@ -254,11 +238,6 @@ class DecodeWorker {
     }
   }
 
-  // Of the heads that this warp rotates.
-  __device__ void LoadFirstHead([[maybe_unused]] int index, [[maybe_unused]] int place) {
-    if constexpr (Rope::kRotates) rope_.LoadFirst(ItemAt(args_, index, shared_.splits[place]));
-  }
-
   // Of the warp's first pages.
   __device__ void LoadFirst(int index, int place) {
     const int kv_head = KvHeadAt(args_, index);
@@ -276,21 +255,6 @@ class DecodeWorker {
             min(split.count - page * kPageKeys, kPageKeys) - 1};
   }
 
-  // Which key of a page is not in memory yet, because this kernel writes it; -1: none.
-  __device__ int MissingKey([[maybe_unused]] int page, [[maybe_unused]] int place) const {
-    if constexpr (Rope::kRotates) {
-      const DecodeSplit& split = shared_.splits[place];
-      return page == Rope::OwnPage(split) ? Rope::OwnKey(split) : -1;
-    } else {
-      return -1;
-    }
-  }
-
-  __device__ static bool IsThere([[maybe_unused]] int key, [[maybe_unused]] int missing) {
-    if constexpr (Rope::kRotates) return key != missing;
-    return true;
-  }
-
   // Page `first` of the split and the next ones of this warp. keys_[p][step]: of page p, chunks
   // 4 step + lane_ of keys line_ and line_ + 8.
   __device__ void LoadKeys(int first, int kv_head, int place) {
@@ -301,11 +265,10 @@ class DecodeWorker {
       const unsigned char* page = PageOf(args_.kv.k, shared_.pages[place][exists ? i : 0], kv_head);
       const unsigned char* low = page + line_ * row_bytes_ + lane_ * kChunkBytes;
       const unsigned char* high = low + 8 * row_bytes_;
-      const int missing = MissingKey(i, place);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        keys_[p][step][0] = LoadChunk<4>(low, exists & IsThere(line_, missing), step, lane_);
-        keys_[p][step][1] = LoadChunk<4>(high, exists & IsThere(line_ + 8, missing), step, lane_);
+        keys_[p][step][0] = LoadChunk<4>(low, exists, step, lane_);
+        keys_[p][step][1] = LoadChunk<4>(high, exists, step, lane_);
       }
 #pragma unroll
       for (int i = 0; i < 2; ++i) key_scales_[p][i] = ScaleOf(page, line_ + 8 * i);
@@ -323,61 +286,25 @@ class DecodeWorker {
       const unsigned char* page =
           PageOf(args_.kv.v, shared_.pages[place][exists ? index : 0], kv_head);
       const Seen seen = SeenOf(shared_.splits[place], exists ? index : 0);
-      const int missing = MissingKey(index, place);
       const unsigned char* rows[4];
-      bool is_there[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int key = ValueKey(i, seen);
+        const int key = NearestSeen(2 * lane_ + i % 2 + i / 2 * 8, seen);
         rows[i] = page + key * row_bytes_ + line_ * kChunkBytes;
-        is_there[i] = exists & IsThere(key, missing);
       }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        value_scales_[p][i] = ScaleOf(page, max(min(line_ + 8 * i, seen.last), seen.first));
+        value_scales_[p][i] = ScaleOf(page, NearestSeen(line_ + 8 * i, seen));
       }
 #pragma unroll
       for (int c = 0; c < kValueChunks; ++c) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) values_[p][c][i] = LoadChunk<8>(rows[i], is_there[i], c, line_);
+        for (int i = 0; i < 4; ++i) values_[p][c][i] = LoadChunk<8>(rows[i], exists, c, line_);
       }
     }
   }
-  __device__ int ValueKey(int i, Seen seen) const {
-    return max(min(2 * lane_ + i % 2 + i / 2 * 8, seen.last), seen.first);
-  }
-
-  // What was left out of the key and of the values of a page.
-  __device__ void TakeMissingKey([[maybe_unused]] int p, [[maybe_unused]] int page,
-                                 [[maybe_unused]] int place) {
-    if constexpr (Rope::kRotates) {
-      const int missing = MissingKey(page, place);
-      if (missing < 0) return;
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-#pragma unroll
-        for (int step = 0; step < kSteps; ++step) {
-          const uint4 chunk = rope_.KeyChunk(4 * step + lane_);
-          if (line_ + 8 * i == missing) keys_[p][step][i].parts[0] = chunk;
-        }
-      }
-    }
-  }
-  __device__ void TakeMissingValues([[maybe_unused]] int p, [[maybe_unused]] int page,
-                                    [[maybe_unused]] int place) {
-    if constexpr (Rope::kRotates) {
-      const int missing = MissingKey(page, place);
-      if (missing < 0) return;
-      const Seen seen = SeenOf(shared_.splits[place], page);
-#pragma unroll
-      for (int c = 0; c < kValueChunks; ++c) {
-        const uint4 chunk = rope_.ValueChunk(8 * c + line_);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (ValueKey(i, seen) == missing) values_[p][c][i].parts[0] = chunk;
-        }
-      }
-    }
+  __device__ static int NearestSeen(int key, Seen seen) {
+    return max(min(key, seen.last), seen.first);
   }
 
   // ---- Sums ----
@@ -391,10 +318,7 @@ class DecodeWorker {
       const int next = i + kPages * kWarps;
       float weights[kPages][4];
 #pragma unroll
-      for (int p = 0; p < kPages; ++p) {
-        TakeMissingKey(p, i + p * kWarps, place);
-        Scores(p, shared_.queries[place], weights[p]);
-      }
+      for (int p = 0; p < kPages; ++p) Scores(p, shared_.queries[place], weights[p]);
       if (next < num_pages) LoadKeys(next, kv_head, place);
 #pragma unroll
       for (int p = 0; p < kPages; ++p) {
@@ -402,10 +326,7 @@ class DecodeWorker {
       }
       Softmax(weights);
 #pragma unroll
-      for (int p = 0; p < kPages; ++p) {
-        TakeMissingValues(p, i + p * kWarps, place);
-        AddValues(p, weights[p]);
-      }
+      for (int p = 0; p < kPages; ++p) AddValues(p, weights[p]);
       if (next < num_pages) LoadValues(next, kv_head, place);
     }
   }
@@ -619,7 +540,6 @@ class DecodeWorker {
 
   const DecodeKernelArgs& args_;
   Shared& shared_;
-  Rope rope_;
   const int dim_;
   const int row_bytes_;  // of a page
   const int warp_;
@@ -635,23 +555,17 @@ class DecodeWorker {
 };
 
 // Blocks are persistent: as many as run side by side.
-template <typename Shape, typename Shared = typename Shape::Shared>
+template <typename Shape>
 LaunchShape DecodeLaunchShape() {
   return {.grid = dim3(static_cast<unsigned>(NumMultiprocessors() * Shape::kBlocks)),
           .threads = Shape::kThreads,
-          .shared_bytes = sizeof(Shared)};
+          .shared_bytes = sizeof(typename Shape::Shared)};
 }
 
 template <typename T, typename Kv, typename Shape, typename Rules>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     DecodeAttentionKernel(const __grid_constant__ DecodeKernelArgs args) {
   DecodeWorker<T, Kv, Shape, Rules>(args, DynamicShared()).Run();
-}
-
-template <typename T, typename Shape, typename Rules>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
-    RopeDecodeAttentionKernel(const __grid_constant__ RopeDecodeKernelArgs args) {
-  DecodeWorker<T, T, Shape, Rules, RowRope<T, Shape>>(args, DynamicShared()).Run();
 }
 
 }  // namespace mlc_native::kernels::cuda

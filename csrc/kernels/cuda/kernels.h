@@ -290,14 +290,6 @@ void ListSplits(const DecodeRows& rows, int64_t window, Stream stream);
 void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,
                      Stream stream);
 
-// QkRopeWriteKv and DecodeAttention in one kernel, with the same bits, for activations and KV of
-// bfloat16 and heads of at most 128 elements. q is read from rope.qkv and stays there as it is;
-// args.q is not read, and neither are rope.positions and rope.slots: the row's token is the last of
-// its keys. Requires: no two rows have the same table.
-bool HasRopeDecodeAttention(const KvPages& kv, DType dtype);
-void RopeDecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,
-                         const QkRopeWriteKvArgs& rope, Stream stream);
-
 // `num_rows` consecutive rows of the sequence with table `table`, from `first_position` on.
 // Requires: their keys have been written. The host divides rows into tiles of at most
 // PrefillTileRows(...).

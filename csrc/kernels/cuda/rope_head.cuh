@@ -88,8 +88,7 @@ class RopeHead {
     return LoadRaw(RowOf(row) + (HasColumn() ? column_ : 0));
   }
 
-  // The lane's part of the head; zeros behind it. `shared`: kMaxHeadDim floats of the warp, or as
-  // many as a head has.
+  // The lane's part of the head; zeros behind it. `shared`: kMaxHeadDim floats of the warp.
   __device__ void Compute(const RawVector8<T>& weights, const RawVector8<T>& elements,
                           int64_t position, float* shared, float (&x)[kVector]) const {
     ToFloats(elements, x);

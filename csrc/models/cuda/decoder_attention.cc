@@ -1,28 +1,12 @@
 // CudaDecoder::Forward: attention, and what it needs of q, k and v, as launches of the CUDA
 // kernels.
 #include <algorithm>
-#include <utility>
 
 #include "models/cuda/decoder_ops.h"
-#include "support/companion.h"
 
 namespace mlc_native {
-namespace {
 
 using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
-
-// What is not measured yet is off.
-bool PrefersRopeInAttention() {
-  return EnvironmentValue("MLC_NATIVE_CUDA_ROPE_IN_ATTENTION") == "1";
-}
-
-}  // namespace
-
-// Rows of a draft would have to see keys that other blocks of the kernel write.
-bool CudaDecoder::Ops::HasRopeInAttention(size_t layer) const {
-  return num_rows_ == 1 && batch_.num_decode_rows == 1 && PrefersRopeInAttention() &&
-         HasRopeDecodeAttention(decoder_.kv_[layer], weights_.dtype);
-}
 
 void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
   const auto& w = weights_.layers[layer];
@@ -33,31 +17,27 @@ void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
   const int rope = config_.layers[layer].rope;
   const bool has_rope = rope != LayerConfig::kNoRope;
   const CudaRope tables = has_rope ? weights_.ropes[static_cast<size_t>(rope)] : CudaRope();
-  const QkRopeWriteKvArgs args{
-      .dtype = weights_.dtype,
-      .qkv = buffers_.qkv,
-      .ld = config_.qkv_size(),
-      .m = num_rows_,
-      .q_heads = config_.num_heads,
-      .q_norm = per_head ? w.norm(NormRole::kQ).weight : nullptr,
-      .k_norm = per_head ? w.norm(NormRole::kK).weight : nullptr,
-      .ld_norm = own_weights ? config_.head_dim : 0,
-      .weight_offset = config_.norm_weight_offset,
-      .eps = config_.norm_eps,
-      .subtract_mean = config_.arch->norm_kind == NormKind::kLayer,
-      .rope_first = config_.arch->rope_before_qk_norm,
-      .rotary_dim = has_rope ? config_.ropes[static_cast<size_t>(rope)].rotary_dim : 0,
-      .positions = batch_.positions,
-      .slots = batch_.slots,
-      .cos = tables.cos,
-      .sin = tables.sin,
-      .interleaved = config_.arch->interleaved_rope,
-      .q_scales = weights_.query_scales};
-  if (HasRopeInAttention(layer)) {
-    deferred_rope_ = args;
-    return;
-  }
-  QkRopeWriteKv(decoder_.kv_[layer], args, stream_);
+  QkRopeWriteKv(decoder_.kv_[layer],
+                {.dtype = weights_.dtype,
+                 .qkv = buffers_.qkv,
+                 .ld = config_.qkv_size(),
+                 .m = num_rows_,
+                 .q_heads = config_.num_heads,
+                 .q_norm = per_head ? w.norm(NormRole::kQ).weight : nullptr,
+                 .k_norm = per_head ? w.norm(NormRole::kK).weight : nullptr,
+                 .ld_norm = own_weights ? config_.head_dim : 0,
+                 .weight_offset = config_.norm_weight_offset,
+                 .eps = config_.norm_eps,
+                 .subtract_mean = config_.arch->norm_kind == NormKind::kLayer,
+                 .rope_first = config_.arch->rope_before_qk_norm,
+                 .rotary_dim = has_rope ? config_.ropes[static_cast<size_t>(rope)].rotary_dim : 0,
+                 .positions = batch_.positions,
+                 .slots = batch_.slots,
+                 .cos = tables.cos,
+                 .sin = tables.sin,
+                 .interleaved = config_.arch->interleaved_rope,
+                 .q_scales = weights_.query_scales},
+                stream_);
 }
 
 // With several GPUs, of which each has some of the heads, the sums of squares are added up first.
@@ -157,10 +137,6 @@ void CudaDecoder::Ops::AttendDecode(size_t layer, int64_t first, int64_t num_row
   if (listed_[window] != first) {
     ListSplits(rows, args.window, stream_);
     listed_[window] = first;
-  }
-  if (deferred_rope_) {
-    return RopeDecodeAttention(decoder_.kv_[layer], args, rows,
-                               *std::exchange(deferred_rope_, std::nullopt), stream_);
   }
   DecodeAttention(decoder_.kv_[layer], args, rows, stream_);
 }

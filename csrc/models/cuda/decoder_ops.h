@@ -117,8 +117,6 @@ class CudaDecoder::Ops {
   const void* ValuesAlone() const;
   void NormalizeWholeProjections(size_t layer) const;
   void SumSquaresOverPeers() const;
-  // Whether the kernel of attention rotates q and k, and writes k and v.
-  bool HasRopeInAttention(size_t layer) const;
   bool HasTiles() const;
   void AttendDecode(size_t layer, int64_t first, int64_t num_rows);
   kernels::cuda::AttentionArgs MakeAttentionArgs(size_t layer) const;
@@ -140,7 +138,6 @@ class CudaDecoder::Ops {
   std::optional<kernels::cuda::GemvArgs> deferred_;
   std::optional<Norm> deferred_norm_;  // of the residual: the input of the next linear
   std::optional<kernels::cuda::GroupedGemvArgs> deferred_experts_;
-  std::optional<kernels::cuda::QkRopeWriteKvArgs> deferred_rope_;  // of the next attention
   // For each of windows_: the first of the rows whose splits are listed.
   std::vector<int64_t> listed_;
 };

@@ -1,6 +1,6 @@
 #include <limits>
 
-#include "cuda/rope_rows.h"
+#include "cuda/paged_kv.h"
 
 namespace mlc_native::kernels::cuda {
 namespace {
@@ -238,61 +238,6 @@ TEST_F(DecodeAttentionTest, RowsOfADraftHaveTheBitsOfSingleRows) {
       }
     }
   }
-}
-
-// ---- With the rope in the same kernel ----
-
-void ExpectBitsOfTwoKernels(const KvShape& shape, const std::vector<int64_t>& lengths,
-                            const RopeRule& rule, int64_t window = 0) {
-  std::vector<uint32_t> seeds(lengths.size());
-  std::iota(seeds.begin(), seeds.end(), 1);
-  const RopeRows apart(shape, lengths, rule, seeds, window);
-  QkRopeWriteKv(apart.paged.kv, apart.rope, nullptr);
-  DecodeAttention(apart.paged.kv, apart.args, apart.rows, nullptr);
-  const RopeRows together(shape, lengths, rule, seeds, window);
-  for (int call = 0; call < 2; ++call) {  // the second finds what the first left
-    RopeDecodeAttention(together.paged.kv, together.args, together.rows, together.rope, nullptr);
-    EXPECT_EQ(together.Out(), apart.Out())
-        << shape.head_dim << " of " << shape.q_heads << " " << lengths[0];
-    EXPECT_EQ(together.paged.Bytes(), apart.paged.Bytes()) << shape.head_dim << " " << lengths[0];
-  }
-}
-
-TEST_F(DecodeAttentionTest, RopeInTheKernelForEveryGroupAndHeadSize) {
-  int64_t length = 1;
-  for (int64_t group : {1, 2, 4, 5, 7, 8, 16}) {
-    for (int64_t head_dim : {16, 64, 80, 96, 128}) {
-      const KvShape shape{DType::kBFloat16, KvFormat::kBFloat16, 2 * group, 2, head_dim};
-      ExpectBitsOfTwoKernels(shape, {length, 0, 160 - length},
-                             {.rotary_dim = head_dim, .has_norm = group % 2 == 0});
-      length = length % 149 + 11;
-    }
-  }
-}
-
-TEST_F(DecodeAttentionTest, RopeInTheKernelByEveryRule) {
-  const KvShape shape{DType::kBFloat16, KvFormat::kBFloat16, 6, 2, 96};
-  for (const RopeRule& rule : {RopeRule{},
-                               {.has_norm = true},
-                               {.rotary_dim = 24},
-                               {.rotary_dim = 96, .has_norm = true, .has_own_weights = true},
-                               {.rotary_dim = 96, .has_norm = true, .subtract_mean = true},
-                               {.rotary_dim = 96, .has_norm = true, .rope_first = true},
-                               {.rotary_dim = 40, .interleaved = true},
-                               {.rotary_dim = 96, .scales_queries = true}}) {
-    ExpectBitsOfTwoKernels(shape, {33, 300}, rule);
-  }
-}
-
-TEST_F(DecodeAttentionTest, RopeInTheKernelAroundEveryEdge) {
-  const KvShape shape{DType::kBFloat16, KvFormat::kBFloat16, 4, 2, 64};
-  const RopeRule rule{.rotary_dim = 64, .has_norm = true};
-  for (const int64_t length : EdgeLengths(300)) ExpectBitsOfTwoKernels(shape, {length}, rule);
-  ExpectBitsOfTwoKernels(shape, EdgeLengths(300), rule);  // more items than blocks
-  for (const int64_t window : {1, 15, 16, 100}) {
-    ExpectBitsOfTwoKernels(shape, {1, 64, 99, 100, 101, 300}, rule, window);
-  }
-  ExpectBitsOfTwoKernels(shape, {6145}, rule);
 }
 
 TEST_F(DecodeAttentionTest, ChecksTheShape) {

@@ -251,37 +251,6 @@ TEST(CudaModel, DependentLaunchesAndPrefetchesChangeNoBits) {
   }
 }
 
-// Families whose queries and keys are treated differently, in steps of one row.
-TEST(CudaModel, RopeInAttentionChangesNoBits) {
-  for (const auto& [architecture, fields] :
-       {std::pair{"LlamaForCausalLM", ""},
-        {"Qwen3ForCausalLM", R"("head_dim": 32)"},
-        {"Gemma2ForCausalLM", R"("head_dim": 16, "sliding_window": 9)"},
-        {"CohereForCausalLM", ""},
-        {"Olmo2ForCausalLM", ""},
-        {"Qwen3MoeForCausalLM", kQwenExperts},
-        {"DeepseekV3ForCausalLM", kLatent}}) {
-    TinyModel tiny(architecture, fields);
-    const auto steps = [&] {
-      const auto model = tiny.OnDevice("bfloat16");
-      TestSequence sequence(0);
-      Logits(*model, TestBatch().Add(sequence, SomeTokens(12, 5)));
-      std::vector<std::vector<float>> all;
-      for (int step = 0; step < 12; ++step) {  // over the end of a page
-        all.push_back(Logits(*model, TestBatch().Add(sequence, {step % 7})));
-      }
-      // What is kept in the pages, as a prompt behind it sees it.
-      all.push_back(Logits(*model, TestBatch().Add(sequence, SomeTokens(5, 8))));
-      return all;
-    };
-    const auto apart = steps();
-    setenv("MLC_NATIVE_CUDA_ROPE_IN_ATTENTION", "1", 1);
-    const auto together = steps();
-    unsetenv("MLC_NATIVE_CUDA_ROPE_IN_ATTENTION");
-    EXPECT_EQ(together, apart) << architecture;
-  }
-}
-
 TEST(CudaModel, CopiedPagesHoldTheSame) {
   TinyModel tiny;
   const auto model = tiny.OnDevice();

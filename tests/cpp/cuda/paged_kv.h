@@ -72,12 +72,11 @@ class PagedKv {
   }
 
   // Overwrites what lies below `position` with NaNs: nothing may depend on it any more.
-  void ForgetKeysBelow(size_t i, int64_t position) { ForgetKeys(i, 0, position); }
-  void ForgetKeys(size_t i, int64_t begin, int64_t end) {
+  void ForgetKeysBelow(size_t i, int64_t position) {
     const std::vector<int32_t> table_pages = tables->Download();
     for (DeviceBytes* pages : {k_pages.get(), v_pages.get()}) {
       std::vector<uint8_t> bytes = pages->Download();
-      for (int64_t p = begin; p < end; ++p) {
+      for (int64_t p = 0; p < position; ++p) {
         const int64_t page = table_pages[i * ld_tables + p / kKvPageSize];
         for (int64_t h = 0; h < shape_.kv_heads; ++h) {
           const Place place = PlaceOf(page, h, p % kKvPageSize);
@@ -87,19 +86,6 @@ class PagedKv {
       }
       pages->Upload(bytes);
     }
-  }
-
-  // Where position p of sequence i lies.
-  int64_t SlotOf(size_t i, int64_t p) const {
-    return tables->Download()[i * ld_tables + p / kKvPageSize] * kKvPageSize + p % kKvPageSize;
-  }
-
-  // The pages of K, and behind them those of V.
-  std::vector<uint8_t> Bytes() const {
-    std::vector<uint8_t> bytes = k_pages->Download();
-    const std::vector<uint8_t> values = v_pages->Download();
-    bytes.insert(bytes.end(), values.begin(), values.end());
-    return bytes;
   }
 
   // The reference output of sequence i for rows from first_position on, [rows, q_heads, head_dim].

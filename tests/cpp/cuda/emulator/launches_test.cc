@@ -51,10 +51,6 @@ TEST(CudaLaunches, OfALayerForOneRow) {
   EXPECT_EQ(LaunchesOfALayer("Qwen3ForCausalLM", "", 1), 6);
   // Norms behind the blocks, too.
   EXPECT_EQ(LaunchesOfALayer("Gemma2ForCausalLM", R"("sliding_window": 9)", 1), 8);
-  setenv("MLC_NATIVE_CUDA_ROPE_IN_ATTENTION", "1", 1);
-  EXPECT_EQ(LaunchesOfALayer("Qwen3ForCausalLM", "", 1), 5);
-  EXPECT_EQ(LaunchesOfALayer("Qwen3ForCausalLM", "", 2), 8);
-  unsetenv("MLC_NATIVE_CUDA_ROPE_IN_ATTENTION");
   // LayerNorm; blocks that read the same norm; experts.
   for (const auto& [architecture, fields] : {std::pair{"Starcoder2ForCausalLM", ""},
                                              {"CohereForCausalLM", ""},
