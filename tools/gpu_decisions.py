@@ -80,24 +80,6 @@ def dependent_decode(
     return text, "keep LaunchOrder::kDependent"
 
 
-def prefetches(_micro: Micro, figures: Figures, _machine: cuda_model.Machine) -> Answer | None:
-    gains = {}
-    for name, sides in figures.items():
-        for side, measured in figures.get(f"{name}, with prefetches", {}).items():
-            rates = [each.get("tokens_per_s") for each in (measured, sides.get(side, {}))]
-            if None not in rates:
-                gains[f"{name}, {side}"] = rates[0] / rates[1] - 1
-    if not gains:
-        return None
-    text = "; ".join(f"{name}: {100 * gain:+.1f} %" for name, gain in gains.items())
-    if min(gains.values()) > 0.01:
-        return text, "make 16 MB the default (PrefetchWindow in decoder.cc)"
-    return text, (
-        "try other windows (MLC_NATIVE_CUDA_PREFETCH_MB=4, 8, 32); where none gains, remove "
-        "csrc/models/cuda/weight_prefetch.cc"
-    )
-
-
 def barrier(micro: Micro, _figures: Figures, _machine: cuda_model.Machine) -> Answer | None:
     rows, seconds = of(micro, "grid barrier"), edges(micro)
     if not rows or "dependent" not in seconds:
@@ -229,7 +211,6 @@ QUESTIONS: dict[str, Callable[[Micro, Figures, cuda_model.Machine], Answer | Non
     "what an edge of a graph costs": edge,
     "what it costs with dependent launches": dependent_edge,
     "what dependent launches gain in decode of 0.6B": dependent_decode,
-    "what prefetches of weights gain in decode": prefetches,
     "what a barrier of all blocks costs": barrier,
     "what bandwidth reads reach": reads,
     "how many loads in flight it takes": loads_in_flight,

@@ -25,8 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bench" / "cuda"
 import gpu_decisions
 import model as cuda_model
 
-# Rows that were measured once more: without dependent launches, and with prefetches of weights.
-AGAIN = {"figures-independent": ", one by one", "figures-prefetch": ", with prefetches"}
+INDEPENDENT = "figures-independent"  # without dependent launches
 ATTENTION = "decode_attention llama-3.1-8b rows=64 length=4096"  # of bench/cuda/kernels.cc
 
 
@@ -120,7 +119,7 @@ def read_figures(out: Path) -> dict[str, Any]:
         part = load(file) or {}
         joined["limits"][file.stem] = part.get("limits")
         joined["errors"] |= part.get("errors", {})
-        suffix = AGAIN.get(file.stem, "")
+        suffix = ", one by one" if file.stem == INDEPENDENT else ""
         for name, sides in part.get("figures", {}).items():
             joined["figures"].setdefault(name + suffix, {}).update(sides)
     return joined

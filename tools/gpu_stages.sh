@@ -201,11 +201,7 @@ bench() { # bench FILE ROW...: what it has measured when its time is over stays
 independent() { # the same rows without dependent launches
   MLC_NATIVE_CUDA_DEPENDENT_LAUNCH=0 bench "$@"
 }
-prefetching() { # the same rows with prefetches of weights
-  MLC_NATIVE_CUDA_PREFETCH_MB=16 bench "$@"
-}
-export -f machine install_wheels unpack build_googletest build_package build_programs bench
-export -f independent prefetching
+export -f machine install_wheels unpack build_googletest build_package build_programs bench independent
 export -f run_tests run_failed_tests
 
 stage_micro() {
@@ -219,7 +215,6 @@ stage_kernels() {
 stage_decode() {
   step_with "$library" decode-small 90 bench small --sides ours decode-0.6b decode-1b attention
   step_with "$library" decode-8b 150 bench 8b --sides ours decode-8b
-  step_with "$library" decode-prefetch 60 prefetching prefetch --sides ours decode-0.6b decode-1b
   step_with "$library" decode-independent 40 independent independent --sides ours decode-0.6b
 }
 stage_serving() {

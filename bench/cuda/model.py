@@ -65,7 +65,6 @@ class Kernels:
     has_wide_warps: bool = False  # of 32 rows, two blocks of them, in prefill attention; else of 16
     norms_in_products: bool = False  # of one row, where has_norm_in_product
     has_warpgroups: bool = False  # products of more than 64 rows on Hopper's instructions
-    prefetch_bytes: int = 0  # that products of few rows ask for in front of attention
 
 
 BEFORE = Kernels("before", 2, 1, False, 64, 2, 4, 0.7 * US, 700)
@@ -80,11 +79,9 @@ LONGER = replace(WIDE_WARPS, name="longer splits", long_min_split=256)
 NORMS = replace(LONGER, name="norms in products", norms_in_products=True)
 WARPGROUPS = replace(NORMS, name="products of warpgroups", has_warpgroups=True)
 NOW = WARPGROUPS
-PREFETCH = replace(NOW, name="prefetches (off)", prefetch_bytes=16 << 20)
 RECORDS = [BEFORE, LOADS, LISTED, DEPENDENT, ACTIVATING, FIXED, WORKER, WIDE_WARPS, LONGER, NORMS]
-RECORDS += [WARPGROUPS, PREFETCH]
+RECORDS.append(WARPGROUPS)
 
-PREFETCH_ROWS = 8  # kFewRows of decoder_forward.cc
 SPLITS, MAX_SPLIT, SHORT_ROW = 24, 512, 1024  # of decode_items.cuh
 KEYS_AT_ONCE, THREADS = 4, 256  # of decode_lanes.cuh
 WORKER_WARPS, WORKER_BLOCKS = 4, 2  # of decode_worker.cuh
@@ -410,44 +407,8 @@ class Predictor:
             return layer + self.machine.barrier_s
         return layer + self.activation(rows, model.ffn)
 
-    def prefetching_layer(self, rows: int, keys: int, model: Model, weight_bits: float) -> float:
-        """A layer behind others, with attention. What products have asked for arrives while the
-        memory has nothing else to do, and is read from the cache later."""
-        m, window = self.machine, self.kernels.prefetch_bytes
-        attention = self.rope(rows, model) + self.decode_attention(rows, keys, model)
-        products = [self.product(rows, n, k, weight_bits) for n, k in model.products]
-        others = self.layer(rows, model, weight_bits) - sum(products) - self.rope(rows, model)
-        keys_s = self.moved(rows * keys * model.key_bytes)
-        behind = [(attention, attention - keys_s), (others / 2, others / 2), (0.0, 0.0)]
-        behind.append(behind[1])
-        asked = cached = seconds = 0.0
-
-        def wait(seconds: float) -> None:
-            nonlocal asked, cached
-            arrived = min(asked, seconds * m.reachable * m.bytes_per_s)
-            asked, cached = asked - arrived, cached + arrived
-
-        for _ in range(2):
-            seconds = 0.0
-            for place, (n, k) in enumerate(model.products):
-                weights = n * k * weight_bits / 8
-                hit = min(cached, weights)
-                asked, cached = max(asked - (weights - hit), 0.0), cached - hit
-                rest = BF16 * rows * (n + k)
-                start = products[place] - self.moved(weights + rest)
-                own = self.moved(weights - hit + rest)
-                work = max(own, weights / m.cache_bytes_per_s)
-                wait(start + work - own)
-                asked = max(asked, (window if place == 0 else window / 2) - cached)
-                wait(behind[place][1])
-                seconds += start + work + behind[place][0]
-        return seconds
-
     def decode(self, rows: int, keys: int, model: Model, weight_bits: float = 16) -> float:
-        if self.kernels.prefetch_bytes and rows <= PREFETCH_ROWS:
-            layer = self.prefetching_layer(rows, keys, model, weight_bits)
-        else:
-            layer = self.layer(rows, model, weight_bits) + self.decode_attention(rows, keys, model)
+        layer = self.layer(rows, model, weight_bits) + self.decode_attention(rows, keys, model)
         return model.layers * layer + self.list_splits() + self.around(rows, model)
 
     def prefill(self, rows: int, model: Model, fixed: bool = False) -> float:

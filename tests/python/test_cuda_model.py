@@ -99,7 +99,6 @@ def test_the_constants_are_those_of_the_kernels() -> None:
     assert model.FIXED.attention_loads == model.KEYS_AT_ONCE
     forward = (ROOT / "csrc/models/cuda/decoder_forward.cc").read_text()
     assert f"kNormInProduct = {model.NORM_IN_PRODUCT};" in forward
-    assert f"kFewRows = {model.PREFETCH_ROWS};" in forward
     assert f"kNormInQuantizedProduct = {model.NORM_IN_QUANTIZED_PRODUCT};" in forward
     warpgroups = (folder / "warpgroup_gemm.cu").read_text()
     for tile in model.WARPGROUP_TILES:
@@ -110,23 +109,6 @@ def test_the_constants_are_those_of_the_kernels() -> None:
     assert f"kWarps = {model.WORKER_WARPS};" in worker
     assert f"kBlocks = {model.WORKER_BLOCKS};" in worker
     assert f"kPages = kDim > 128 ? 1 : {model.WORKER_PAGES};" in worker
-
-
-def test_prefetches_gain_where_the_memory_is_idle() -> None:
-    small = model.MODELS["0.6B"]
-    steps = {
-        megabytes: model.Predictor(replace(model.PREFETCH, prefetch_bytes=megabytes << 20)).decode(
-            1, 256, small
-        )
-        for megabytes in (0, 1, 4, 16, 1024)
-    }
-    assert sorted(steps.values(), reverse=True) == list(steps.values())
-    now = model.Predictor(model.NOW)
-    assert steps[0] == now.decode(1, 256, small)
-    # Never more than what all weights and keys take at the bandwidth.
-    assert steps[1024] > now.ideal(1, 256, small)
-    many = model.PREFETCH_ROWS + 1
-    assert model.Predictor(model.PREFETCH).decode(many, 256, small) == now.decode(many, 256, small)
 
 
 def test_the_committed_table_is_that_of_the_model() -> None:

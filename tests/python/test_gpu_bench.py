@@ -220,11 +220,9 @@ def test_sides_of_several_processes_meet_in_one_figure(measured: Path) -> None:
     other = {"figures": {"decode 8b": {"torch": {"share": 0.5}}}, "limits": None, "errors": {}}
     (measured / "figures-others.json").write_text(json.dumps(other))
     (measured / "figures-independent.json").write_text(json.dumps(other))
-    (measured / "figures-prefetch.json").write_text(json.dumps(other))
     figures = gpu_report.make_report(measured)["figures"]
     assert list(figures["decode 8b"]) == ["mlc_native bf16", "transformers bfloat16", "torch"]
     assert list(figures["decode 8b, one by one"]) == ["torch"]
-    assert list(figures["decode 8b, with prefetches"]) == ["torch"]
 
 
 def test_how_each_test_ended(measured: Path) -> None:
@@ -268,7 +266,6 @@ def test_each_outcome_has_something_to_do() -> None:
     figures = {
         "decode 0.6b": {"mlc_native bf16": {"tokens_per_s": 110.0}},
         "decode 0.6b, one by one": {"mlc_native bf16": {"tokens_per_s": 100.0}},
-        "decode 0.6b, with prefetches": {"mlc_native bf16": {"tokens_per_s": 121.0}},
     }
     texts = []
     for micro in (micro_of(True, 0.5, 2e-6), micro_of(False, 3.0, 0.1e-6), micro_of(None, 1, 1)):
@@ -300,11 +297,6 @@ def test_each_outcome_has_something_to_do() -> None:
     assert "make it the default" in texts[0][warpgroups]
     assert texts[1][warpgroups].startswith("a: 0.50 of the time; b: 3.00 of the time: take it for")
     assert "+10.0 %" in texts[0]["what dependent launches gain in decode of 0.6B"]
-    prefetches = "what prefetches of weights gain in decode"
-    assert texts[0][prefetches].startswith("decode 0.6b, mlc_native bf16: +10.0 %: make 16 MB the")
-    figures["decode 0.6b, with prefetches"] = {"mlc_native bf16": {"tokens_per_s": 109.0}}
-    slower = {each["question"]: each["next"] for each in gpu_decisions.decide([], figures, limits)}
-    assert "where none gains, remove csrc/models/cuda/weight_prefetch.cc" in slower[prefetches]
 
 
 def test_what_the_engine_logged_is_in_the_report(measured: Path) -> None:

@@ -137,24 +137,6 @@ __device__ inline void LoadStreamedIf(bool valid, const void* address, uint2& v)
       : "l"(address), "r"(valid ? 1u : 0u));
 }
 
-// Brings bytes (less than 1 MiB, a multiple of 16, at one of 16) into the level-2 cache, sooner or
-// later. Called by the last kPrefetchThreads threads of a warp.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-inline constexpr unsigned kPrefetchThreads = kWarp;
-#else
-inline constexpr unsigned kPrefetchThreads = 1;
-#endif
-__device__ inline void PrefetchToCache(const void* data, uint32_t bytes) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(data), "r"(bytes) : "memory");
-#else
-  constexpr uint32_t kLine = 128;
-  for (uint32_t at = threadIdx.x % kWarp * kLine; at < bytes; at += kWarp * kLine) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(data) + at) : "memory");
-  }
-#endif
-}
-
 // Loads what another block of the same launch has written before it counted (CountForOthers).
 template <typename T>
 __device__ inline T LoadOthers(const T* address) {

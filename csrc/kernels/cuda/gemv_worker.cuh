@@ -9,9 +9,6 @@
 // of 4 bits) before it computes what it has loaded before; where it walks, also those of its next
 // tile. Where a product normalizes, x is the row that the block has normalized in shared memory,
 // while its first weights were on their way.
-//
-// At its end a block asks for its share of the prefetches: what kernels behind it read then comes
-// while kernels change and attention waits.
 #pragma once
 
 #include <utility>
@@ -101,7 +98,6 @@ class GemvWorker {
       }
     }
     AddUpWarps(tile, shared);
-    AskForShare();
   }
 
   // Two tiles in turn have different shared memory: what a thread reads of a tile is written again
@@ -147,7 +143,6 @@ class GemvWorker {
       AddUpWarps(tile, shared[buffer]);
       tile = next_tile;
     }
-    AskForShare();
   }
 
  private:
@@ -296,19 +291,6 @@ class GemvWorker {
         StoreActivated<T>(args_, row, column, sum(row, of_tile), other);
       } else {
         StoreY<T>(args_, row, column, sum(row, of_tile));
-      }
-    }
-  }
-
-  // By a warp that had no sums to add up.
-  __device__ void AskForShare() const {
-    if constexpr (kTiles > 1 || kGathers) return;
-    if (args_.prefetches[0].bytes == 0 || threadIdx.x < kGemvThreads - kPrefetchThreads) return;
-    constexpr uint32_t kPiece = 16 * 1024;
-    for (const Prefetch& prefetch : args_.prefetches) {
-      for (uint32_t at = blockIdx.x * kPiece; at < prefetch.bytes; at += gridDim.x * kPiece) {
-        PrefetchToCache(static_cast<const char*>(prefetch.data) + at,
-                        min(kPiece, prefetch.bytes - at));
       }
     }
   }

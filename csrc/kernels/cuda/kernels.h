@@ -326,17 +326,10 @@ void WarpgroupPrefillAttention(const KvPages& kv, const AttentionArgs& args,
 // A product of one row (m = 1) may begin with what comes before it:
 //   normalizes  x is float32, a row of the residual, and the product is that of its norm, with the
 //               bits of AddNorm and Gemv. Each block computes the norm for itself
-// A product of up to 8 rows may ask for weights of what comes behind it:
-//   prefetches  are brought into the level-2 cache while kernels change and attention waits. There
-//               is a second one only behind a first
 struct RowNorm {
   const void* weight = nullptr;  // [k], of the product's dtype
   float weight_offset = 0.0f;
   float eps = 1e-6f;
-};
-struct Prefetch {
-  const void* data = nullptr;  // at a multiple of 16 bytes
-  uint32_t bytes = 0;          // a multiple of 16
 };
 struct GemvArgs {
   WeightFormat format = WeightFormat::kBFloat16;
@@ -356,7 +349,6 @@ struct GemvArgs {
   ActivationRule activation{};
   bool normalizes = false;  // Gemv only; not accumulate. k is at most kMaxNormGemvK
   RowNorm norm{};
-  Prefetch prefetches[2] = {};  // Gemv only, of 16-bit types and up to 8 rows
 };
 inline constexpr int64_t kMaxNormGemvK = 4096;
 inline constexpr int64_t kMaxGemvRows = 32;

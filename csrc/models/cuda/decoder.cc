@@ -1,14 +1,10 @@
 #include "models/cuda/decoder.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
-#include <string>
 #include <utility>
 
 #include "support/check.h"
-#include "support/companion.h"
-#include "support/error.h"
 #include "weights/weight_shard.h"
 
 namespace mlc_native {
@@ -18,20 +14,6 @@ using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 
 constexpr size_t kAlign = 256;
 constexpr size_t kMaxDecodeBytes = size_t{256} << 20;  // of DecodeAttention's workspace
-
-// What is not measured yet is off.
-int64_t PrefetchWindow() {
-  constexpr const char* kVariable = "MLC_NATIVE_CUDA_PREFETCH_MB";
-  constexpr int64_t kMost = 64;
-  const std::string text = EnvironmentValue(kVariable).value_or("0");
-  int64_t megabytes = -1;
-  const char* end = text.data() + text.size();
-  if (std::from_chars(text.data(), end, megabytes).ptr != end || megabytes < 0 ||
-      megabytes > kMost) {
-    throw InvalidConfig(kVariable, OutOfRangeMessage(kVariable, text, "an integer in [0, 64]"));
-  }
-  return megabytes << 20;
-}
 
 }  // namespace
 
@@ -163,7 +145,6 @@ CudaDecoder::CudaDecoder(const ModelConfig& config, CudaDecoderWeights weights,
       limits_(limits),
       windows_(Windows(config_)),
       max_splits_(MaxSplitsAtOnce(config_, limits_)),
-      prefetch_(weights_, PrefetchWindow()),
       head_parts_(HeadPartsOf(config_)),
       many_rows_(std::move(many_rows)),
       stream_(stream),

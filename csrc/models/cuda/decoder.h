@@ -18,7 +18,6 @@
 #include "kernels/cuda/kernels.h"
 #include "models/cuda/cuda_weights.h"
 #include "models/cuda/peers.h"
-#include "models/cuda/weight_prefetch.h"
 #include "models/latent_heads.h"
 
 namespace mlc_native {
@@ -160,7 +159,6 @@ class CudaDecoder {
   const Limits limits_;
   const std::vector<int64_t> windows_;
   const int64_t max_splits_;
-  const WeightPrefetch prefetch_;
   const std::vector<HeadPart> head_parts_;
   const ManyRows many_rows_;
   const kernels::cuda::Stream stream_;

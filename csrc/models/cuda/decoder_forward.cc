@@ -15,7 +15,6 @@ namespace {
 using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 
 constexpr uintptr_t kManyRowsAlign = 256;  // that ManyRows wants
-constexpr int64_t kFewRows = 8;            // that Gemv always computes
 
 // Up to which size of the residual products normalize it, and above which one where the first of
 // them is quantized: blocks that read few weights wait for the norm (measured on an H100, with
@@ -32,6 +31,7 @@ enum class ProductKernel { kGemv, kBatchGemv, kGemm, kWarpgroupGemm };
 // Gemv's 16 rows are as fast for quantized weights of small models, which the cost of a launch
 // decides.
 ProductKernel KernelFor(const GemvArgs& args) {
+  constexpr int64_t kFewRows = 8;
   constexpr int64_t kManyRows = 64;
   if (args.m <= kFewRows) return ProductKernel::kGemv;
   if (args.m > kManyRows && HasWarpgroupGemm(args)) {
@@ -164,15 +164,15 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kQkv:
       return LaunchLinear(
           config_.attends_to_joined()
-              ? ProductArgs(layer, role, buffers_.joined, buffers_.qkv)
-              : ProductOfInput(layer, role, config_.latent ? buffers_.latents : buffers_.qkv));
+              ? LinearArgs(linear, buffers_.joined, buffers_.qkv)
+              : LinearOfInput(linear, config_.latent ? buffers_.latents : buffers_.qkv));
     case LinearRole::kOut:
       return Defer(
-          ProductArgs(layer, role, config_.latent ? ValuesAlone() : attention_, buffers_.output));
+          LinearArgs(linear, config_.latent ? ValuesAlone() : attention_, buffers_.output));
     case LinearRole::kGateUp:
-      return Defer(ProductOfInput(layer, role, buffers_.ffn));
+      return Defer(LinearOfInput(linear, buffers_.ffn));
     case LinearRole::kDown:
-      return Defer(ProductArgs(layer, role, buffers_.activated, buffers_.output));
+      return Defer(LinearArgs(linear, buffers_.activated, buffers_.output));
     case LinearRole::kRouter:
       return LaunchRouter(linear);
     case LinearRole::kSharedGateUp:
@@ -301,14 +301,8 @@ GemvArgs CudaDecoder::Ops::LinearArgs(const Linear& linear, const void* x, void*
           .ldy = matrix.n};
 }
 
-GemvArgs CudaDecoder::Ops::ProductArgs(size_t layer, LinearRole role, const void* x, void* y) {
-  GemvArgs args = LinearArgs(weights_.layers[layer].linear(role), x, y);
-  if (num_rows_ <= kFewRows) decoder_.prefetch_.Ask(layer, role, &prefetched_, &args);
-  return args;
-}
-
-GemvArgs CudaDecoder::Ops::ProductOfInput(size_t layer, LinearRole role, void* y) {
-  GemvArgs args = ProductArgs(layer, role, input_, y);
+GemvArgs CudaDecoder::Ops::LinearOfInput(const Linear& linear, void* y) {
+  GemvArgs args = LinearArgs(linear, input_, y);
   if (!deferred_norm_) return args;
   args.x = residual_;
   args.normalizes = true;

@@ -93,10 +93,8 @@ class CudaDecoder::Ops {
   // the residual; null: the linear has added it.
   const void* FinishBlock(const Norm& post_norm);
   kernels::cuda::GemvArgs LinearArgs(const Linear& linear, const void* x, void* y) const;
-  // Of a layer, also with what it prefetches.
-  kernels::cuda::GemvArgs ProductArgs(size_t layer, LinearRole role, const void* x, void* y);
   // Of the input, which it normalizes if that was left to do.
-  kernels::cuda::GemvArgs ProductOfInput(size_t layer, LinearRole role, void* y);
+  kernels::cuda::GemvArgs LinearOfInput(const Linear& linear, void* y);
   void LaunchLinear(const kernels::cuda::GemvArgs& args) const;
   // A linear that what comes next may become a part of. The next operation launches it.
   void Defer(const kernels::cuda::GemvArgs& args);
@@ -134,7 +132,6 @@ class CudaDecoder::Ops {
   void* attention_;
   void* input_;                           // of the next block
   LastRows last_rows_ = LastRows::kNone;  // that are kept
-  WeightPrefetch::Cursor prefetched_ = 0;
   std::optional<kernels::cuda::GemvArgs> deferred_;
   std::optional<Norm> deferred_norm_;  // of the residual: the input of the next linear
   std::optional<kernels::cuda::GroupedGemvArgs> deferred_experts_;

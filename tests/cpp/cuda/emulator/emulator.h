@@ -49,10 +49,6 @@ void ShieldMemory(bool shielded);
 // device than the current one.
 void CheckArguments(const void* args, size_t bytes);
 
-// What a kernel asks into the cache: counts it. Ends the process if it is not, from the first byte
-// to the last, memory of the device that no kernel has written, or not at multiples of 16.
-void Prefetch(const void* data, size_t bytes);
-
 }  // namespace mlc_native::emulator
 
 // Hooks for tests, also callable through ctypes.
@@ -81,7 +77,6 @@ enum mlc_native_emulated_count {
   MLC_NATIVE_EMULATED_CAPTURES,
   MLC_NATIVE_EMULATED_ALLOCATIONS,  // allocations of device and pinned memory
   MLC_NATIVE_EMULATED_WAITS,        // waits of the host
-  MLC_NATIVE_EMULATED_PREFETCHED,   // bytes that kernels have asked into the cache
   MLC_NATIVE_EMULATED_NUM_COUNTS
 };
 int64_t mlc_native_emulated_counter(int which);

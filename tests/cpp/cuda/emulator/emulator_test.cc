@@ -88,30 +88,12 @@ void PastTheEndKernel(const Arrays args) {
   WaitForPrevious();
   args.out[threadIdx.x] = 0;
 }
-void PrefetchKernel(const Prefetch prefetch) {
-  WaitForPrevious();
-  PrefetchToCache(prefetch.data, prefetch.bytes);
-}
 
 TEST_F(EmulatorTest, DiesOfWhatTheHardwareWouldNotForgive) {
   DeviceArray<float> out(32);
   EXPECT_DEATH(LaunchAndWait(LostThreadKernel, 32, Arrays{}), "barrier that not all threads reach");
   EXPECT_DEATH(LaunchAndWait(LostArrivalKernel, 32, Arrays{}), "waits for what never happens");
   EXPECT_DEATH(LaunchAndWait(PastTheEndKernel, 64, Arrays{out.data(), nullptr}), "");
-}
-
-// The hardware forgives it, but it would be a mistake.
-TEST_F(EmulatorTest, DiesOfPrefetchesOfWhatIsNoWeight) {
-  DeviceArray<float> never_written(32), written(32), large(1 << 18);
-  LaunchAndWait(PastTheEndKernel, 32, Arrays{written.data(), nullptr});
-  LaunchAndWait(PrefetchKernel, 32, Prefetch{never_written.data(), 128});
-  for (const Prefetch& wrong : {Prefetch{never_written.data(), 144},
-                                {never_written.data(), 8},
-                                {never_written.data() + 1, 16},
-                                {large.data(), 1 << 20},
-                                {written.data(), 16}}) {
-    EXPECT_DEATH(LaunchAndWait(PrefetchKernel, 32, wrong), "no weight");
-  }
 }
 
 // ---- Kernels that follow one another ----

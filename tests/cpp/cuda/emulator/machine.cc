@@ -266,21 +266,6 @@ void Machine::CheckDeviceMemory(const void* address, const char* what) const {
   }
 }
 
-void Machine::Prefetch(const void* data, size_t bytes) {
-  const auto* first = static_cast<const std::byte*>(data);
-  const Allocation* allocation = Holding(data);
-  const bool is_whole = allocation != nullptr && allocation->asked_bytes > 0 &&
-                        allocation->device == CurrentThread().device &&
-                        first + bytes <= allocation->pages + allocation->num_bytes - kGuard;
-  constexpr size_t kMost = 1 << 20;  // the instruction has 16 bits for a number of 16 bytes
-  if (!is_whole || allocation->is_written || bytes % 16 != 0 || bytes >= kMost ||
-      reinterpret_cast<uintptr_t>(data) % 16 != 0) {
-    std::fputs("emulated kernel: a prefetch of what is no weight\n", stderr);
-    std::abort();
-  }
-  counts[MLC_NATIVE_EMULATED_PREFETCHED] += static_cast<int64_t>(bytes);
-}
-
 void Machine::CheckArguments(const void* args, size_t bytes) const {
   for (size_t at = 0; at + sizeof(uintptr_t) <= bytes; at += sizeof(uintptr_t)) {
     uintptr_t word;
@@ -324,8 +309,6 @@ bool WaitUntil(const std::function<bool()>& is_done, std::chrono::seconds patien
 }
 
 void ShieldMemory(bool shielded) { Lock()->Shield(shielded); }
-
-void Prefetch(const void* data, size_t bytes) { Lock()->Prefetch(data, bytes); }
 
 void CheckArguments(const void* args, size_t bytes) { Lock()->CheckArguments(args, bytes); }
 

@@ -85,7 +85,6 @@ class Machine {
   void Shield(bool shielded);
   // Whether an access that was refused can be repeated; ends the process if it must not be.
   bool Admit(const void* address);
-  void Prefetch(const void* data, size_t bytes);
   // Checks that no word of a kernel's arguments is an address of host memory or another device.
   void CheckArguments(const void* args, size_t bytes) const;
 

@@ -196,8 +196,6 @@ void LoadStreamedIf(bool valid, const void* address, T& v) {
   if (valid) emulator::CheckAligned(address, sizeof v);
   v = valid ? *static_cast<const T*>(address) : T{};
 }
-inline constexpr unsigned kPrefetchThreads = 1;
-inline void PrefetchToCache(const void* data, uint32_t bytes) { emulator::Prefetch(data, bytes); }
 template <typename T>
 T LoadOthers(const T* address) {
   return *address;
