@@ -88,6 +88,8 @@ WORKER_WARPS, WORKER_BLOCKS = 4, 2  # of decode_worker.cuh
 # Of the pages that a warp takes at a time, of keys and values: how many, and the clocks from their
 # arrival to the loads of the next ones.
 WORKER_PAGES, PAGES_CLOCKS = 2, 1000
+# Of a page of 8 bits: the clocks that a multiprocessor needs for its instructions (an H100's).
+PAGE_CLOCKS_OF_8_BITS = 420
 PRODUCT_SLOTS = 600  # of prefill attention, for 128 elements of a head
 MATRIX_BYTES = 36 * 1024  # that a warp reads from shared memory for 64 keys, likewise
 WIDE_SLOTS, WIDE_MATRIX_BYTES = 400, 40 * 1024  # the same of warps of 32 rows
@@ -157,6 +159,7 @@ class Model:
     kv_heads: int
     dim: int
     vocab: int
+    key_bits: float = 16  # of an element of keys and values
 
     @classmethod
     def of(cls, config: dict[str, Any]) -> Model:
@@ -188,9 +191,13 @@ class Model:
         return self.layers * sum(n * k for n, k in self.products) + self.vocab * self.hidden
 
     @property
-    def key_bytes(self) -> int:
+    def key_bytes(self) -> float:
         """Of a token's key and value in one layer."""
-        return 2 * BF16 * self.kv_heads * self.dim
+        return 2 * self.key_bits / 8 * self.kv_heads * self.dim
+
+    def with_float8_keys(self) -> Model:
+        """With 8 bits for each element of keys and values, and a scale for each head."""
+        return replace(self, key_bits=8 + 32 / self.dim)
 
 
 @dataclass(frozen=True)
@@ -341,6 +348,10 @@ class Predictor:
         merge = 2 * m.cache_s + splits * 0.1 * US if splits > 1 else 0.0
         if k.has_worker:
             waves = max(1.0, items / (m.multiprocessors * WORKER_BLOCKS))
+            if model.key_bits < 16:
+                pages = rows * math.ceil(keys / PAGE_KEYS) * model.kv_heads
+                clocks = pages / m.multiprocessors * PAGE_CLOCKS_OF_8_BITS * model.dim / 128
+                moved = max(moved, clocks / m.clock)
             # The split and the numbers of its pages, each with what leads to it: once.
             start = 4 * m.cache_s
             # Parts are stored and counted, then loaded eight at a time.
@@ -453,9 +464,11 @@ BITS = {"bf16": 16, "fp8": 8.5, "q8": 8.25, "q4": 4.5}
 def predict_kernel(name: str, predictor: Predictor | None = None) -> float | None:
     """Of a row of bench/cuda/kernels.cc, whose launches follow one another in a graph."""
     predictor = predictor or Predictor()
-    if found := re.fullmatch(r"decode_attention (\S+) rows=(\d+) length=(\d+)", name):
-        model = MODELS[KERNEL_SHAPES[found[1]]]
-        return predictor.decode_attention(int(found[2]), int(found[3]), model)
+    if found := re.fullmatch(r"decode_attention (fp8 )?(\S+) rows=(\d+) length=(\d+)", name):
+        model = MODELS[KERNEL_SHAPES[found[2]]]
+        if found[1]:
+            model = model.with_float8_keys()
+        return predictor.decode_attention(int(found[3]), int(found[4]), model)
     if found := re.fullmatch(r"prefill_attention (\S+) length=(\d+)", name):
         return predictor.prefill_attention(int(found[2]), MODELS[KERNEL_SHAPES[found[1]]])
     if found := re.fullmatch(r"add_norm (\d+) rows=(\d+)", name):
@@ -498,5 +511,8 @@ def predict_figure(
         model = MODELS["8B"]
         return predictor.ideal_prefill(8192, model) / predictor.prefill(8192, model)
     if figure == "serving 0.6b" and key == "output_tokens_per_s":
-        return predictor.serving(256, 100, 1024, MODELS["0.6B"])
+        model = MODELS["0.6B"]
+        if "float8" in side:
+            model = model.with_float8_keys()
+        return predictor.serving(256, 100, 1024, model)
     return None

@@ -22,12 +22,11 @@ void LaunchWorkers(const DecodeKernelArgs& args, Stream stream) {
          args);
 }
 
-template <typename T, typename Kv>
+template <typename T, typename Kv, template <int> typename Shape>
 void LaunchForDim(const DecodeKernelArgs& args, Stream stream) {
-  constexpr auto kBytes = static_cast<int>(sizeof(Kv));
-  if (args.kv.head_dim <= 64) return LaunchWorkers<T, Kv, DecodeShape<64, kBytes>>(args, stream);
-  if (args.kv.head_dim <= 128) return LaunchWorkers<T, Kv, DecodeShape<128, kBytes>>(args, stream);
-  LaunchWorkers<T, Kv, DecodeShape<256, kBytes>>(args, stream);
+  if (args.kv.head_dim <= 64) return LaunchWorkers<T, Kv, Shape<64>>(args, stream);
+  if (args.kv.head_dim <= 128) return LaunchWorkers<T, Kv, Shape<128>>(args, stream);
+  LaunchWorkers<T, Kv, Shape<256>>(args, stream);
 }
 
 __global__ void __launch_bounds__(kLanesThreads, kLanesBlocks)
@@ -61,8 +60,11 @@ void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeR
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     WithKvFormat<T>(kv.format, args.dtype, [&](auto kv_tag) {
-      if constexpr (sizeof(T) == 2) {
-        LaunchForDim<T, typename decltype(kv_tag)::Type>(kernel_args, stream);
+      using Kv = typename decltype(kv_tag)::Type;
+      if constexpr (sizeof(Kv) == 1) {
+        LaunchForDim<T, Kv, DecodeShapeOf8Bits>(kernel_args, stream);
+      } else if constexpr (sizeof(T) == 2) {
+        LaunchForDim<T, Kv, DecodeShape>(kernel_args, stream);
       } else {
         Launch(FloatDecodeAttentionKernel, LanesLaunchShape(kv.head_dim), stream, kernel_args);
       }

@@ -45,14 +45,13 @@ struct DecodeRules {
   __device__ static int ItemOfQueue(int taken, int blocks) { return 2 * blocks + taken; }
 };
 
-// Sizes of a block. Of keys and values of 8 bits, fewer bytes are on their way to a warp, and more
-// is to be done for each.
-template <int kHeadDim, int kKvBytes = 2>
+// Sizes of a block.
+template <int kHeadDim>
 struct DecodeShape {
   static constexpr int kDim = kHeadDim;
   static constexpr int kWarps = 4;
   static constexpr int kThreads = kWarps * kWarp;
-  static constexpr int kBlocks = kKvBytes == 1 && kDim <= 128 ? 3 : 2;  // of a multiprocessor
+  static constexpr int kBlocks = 2;                  // of a multiprocessor
   static constexpr int kPages = kDim > 128 ? 1 : 2;  // that a warp takes at a time
   static constexpr int kSteps = kDim / 32;  // of a product over dim; a lane has a chunk in each
 
@@ -68,6 +67,13 @@ struct DecodeShape {
     int32_t pages[2][kMaxSplit / kKvPageSize];
     int32_t after_next;  // index of an item
   };
+};
+
+// With keys and values of 8 bits: fewer bytes are on their way to a warp, which needs fewer
+// registers for them and has more to do for each.
+template <int kHeadDim>
+struct DecodeShapeOf8Bits : DecodeShape<kHeadDim> {
+  static constexpr int kBlocks = kHeadDim <= 128 ? 3 : 2;
 };
 
 template <typename T, typename Kv, typename Shape, typename Rules>
