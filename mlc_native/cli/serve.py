@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from mlc_native.cli.failure import FAILED, exit_status, print_error
 from mlc_native.cli.overrides import (
@@ -23,6 +23,7 @@ from mlc_native.cli.overrides import (
 from mlc_native.errors import InvalidConfig, InvalidRequest, LoadError, invalid_config
 from mlc_native.serve.async_engine import AsyncMLCEngine
 from mlc_native.serve.config import EngineConfig
+from mlc_native.serve.model_setup import Mode
 
 if TYPE_CHECKING:
     from mlc_native.server.http_server import HttpServer
@@ -96,7 +97,7 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--mode",
         default="server",
-        choices=["local", "interactive", "server"],
+        choices=get_args(Mode),
         help="how many sequences and tokens there is room for; default server: as many as fit",
     )
     group.add_argument(
