@@ -1,6 +1,6 @@
-// Divides the attention of a mixed batch into blocks (sequence, kv head, rows) and assigns them to
-// threads by cost. If there are few blocks, long contexts are also divided into segments of keys.
-// The result does not depend on the assignment.
+// Divides the attention of a mixed batch into blocks (sequence, kv head, rows, q heads) and assigns
+// them to threads by cost. If there are few blocks, long contexts are also divided into segments of
+// keys. The result does not depend on the blocks or on the assignment.
 #include <algorithm>
 
 #include "kernels/cpu/table.h"
@@ -13,7 +13,17 @@ namespace {
 
 constexpr int kAttention = static_cast<int>(KernelKind::kAttention);
 
-int64_t BlockRows(int64_t group) { return std::max<int64_t>(1, kMaxBlockQueries / group); }
+// What a block has at most.
+struct BlockSize {
+  int64_t rows;
+  int64_t q_heads;  // of a kv head
+
+  // The q heads of one kv head load its keys and values once, so that they stay together.
+  explicit BlockSize(int64_t group)
+      : rows(std::max<int64_t>(1, kMaxBlockQueries / group)),
+        q_heads(std::min(group, kMaxBlockQueries)) {}
+  int64_t queries() const { return rows * q_heads; }
+};
 
 // Contexts are divided into segments if there are fewer blocks per thread than this.
 constexpr int64_t kEnoughBlocksPerThread = 2;
@@ -30,8 +40,7 @@ struct Workspace {
   float* totals = nullptr;   // [kEnoughBlocksPerThread * threads], one per block
 
   Workspace(int64_t q_heads, int64_t kv_heads, int64_t head_dim) {
-    const int64_t group = q_heads / kv_heads;
-    const int64_t queries = BlockRows(group) * group;
+    const int64_t queries = BlockSize(q_heads / kv_heads).queries();
     scratch_floats = AttentionScratchFloats(queries, head_dim);
     state_floats = AttentionStateFloats(queries, head_dim);
   }
@@ -46,26 +55,40 @@ struct Workspace {
   float* Scratch(int thread) const { return scratch + thread * scratch_floats; }
 };
 
-// The number of keys that the block's rows read, plus a constant for its set-up. Proportional to
+// The number of keys that the block's queries read, plus a constant for its set-up. Proportional to
 // its time.
-int64_t BlockCost(const AttentionArgs& args, const AttentionSequence& s, int64_t begin,
-                  int64_t end) {
-  int64_t keys = s.first_position + end;
-  if (args.window > 0) keys = std::min(keys, std::min(keys, args.window) + end - begin);
-  return (keys + kPageSize) * (end - begin);
+int64_t CostOf(const AttentionArgs& args, const AttentionBlock& block) {
+  const int64_t rows = block.row_end - block.row_begin;
+  int64_t keys = block.sequence->first_position + block.row_end;
+  if (args.window > 0) keys = std::min(keys, std::min(keys, args.window) + rows);
+  return (keys + kPageSize) * rows * block.num_heads;
+}
+
+// A cost that takes about 10 us: 256 keys of 4 q heads with a head_dim of 128, of which loading
+// keys and values takes half.
+int64_t MinCostPerPart(int64_t group, int64_t head_dim) {
+  return std::max<int64_t>(1, int64_t{256} * 128 * 8 * group / (head_dim * (group + 4)));
 }
 
 // Calls visit(block, cost) for every block in a fixed order. The kv heads of a sequence are the
 // outer loop, so that neighbouring blocks share pages.
 template <typename F>
-void ForBlocks(const KvPages& kv, const AttentionArgs& args, F visit) {
-  const int64_t rows = BlockRows(args.q_heads / kv.kv_heads);
+void ForBlocks(const KvPages& kv, const AttentionArgs& args, const BlockSize& size, F visit) {
+  const int64_t group = args.q_heads / kv.kv_heads;
   for (int64_t i = 0; i < args.num_sequences; ++i) {
     const AttentionSequence& sequence = args.sequences[i];
     for (int64_t head = 0; head < kv.kv_heads; ++head) {
-      for (int64_t begin = 0; begin < sequence.num_rows; begin += rows) {
-        const int64_t end = std::min(begin + rows, sequence.num_rows);
-        visit(AttentionBlock{&sequence, head, begin, end}, BlockCost(args, sequence, begin, end));
+      for (int64_t row = 0; row < sequence.num_rows; row += size.rows) {
+        const int64_t row_end = std::min(row + size.rows, sequence.num_rows);
+        for (int64_t at = 0; at < group; at += size.q_heads) {
+          const AttentionBlock block{.sequence = &sequence,
+                                     .kv_head = head,
+                                     .q_head = head * group + at,
+                                     .num_heads = std::min(size.q_heads, group - at),
+                                     .row_begin = row,
+                                     .row_end = row_end};
+          visit(block, CostOf(args, block));
+        }
       }
     }
   }
@@ -83,29 +106,54 @@ SegmentRange Segments(const AttentionArgs& args, const AttentionBlock& block) {
 }
 
 struct BatchSize {
+  BlockSize block;
   int64_t cost = 0;
   int64_t blocks = 0;
-  int64_t most_segments = 0;  // greatest number in one block
+  int64_t most_segments = 0;    // greatest number in one block
+  int64_t largest_block = 0;    // cost
+  int64_t largest_segment = 0;  // cost
+
+  // Whether the contexts are divided.
+  bool InSegments(int64_t threads) const {
+    return threads > 1 && blocks < kEnoughBlocksPerThread * threads && most_segments > 1;
+  }
 };
-BatchSize Measure(const KvPages& kv, const AttentionArgs& args) {
-  BatchSize size;
-  ForBlocks(kv, args, [&](const AttentionBlock& block, int64_t cost) {
+BatchSize Measure(const KvPages& kv, const AttentionArgs& args, const BlockSize& block_size) {
+  BatchSize size{.block = block_size};
+  ForBlocks(kv, args, block_size, [&](const AttentionBlock& block, int64_t cost) {
     const SegmentRange segments = Segments(args, block);
+    const int64_t queries = (block.row_end - block.row_begin) * block.num_heads;
     size.cost += cost;
     ++size.blocks;
     size.most_segments = std::max(size.most_segments, segments.end - segments.begin);
+    size.largest_block = std::max(size.largest_block, cost);
+    size.largest_segment = std::max(size.largest_segment, std::min(cost, queries * kSegmentTokens));
   });
+  return size;
+}
+
+// Blocks get fewer q heads where one of them, or a segment of one, would take more than a thread's
+// share of the time: what they load more than once is in a cache then.
+BatchSize DivideBatch(const KvPages& kv, const AttentionArgs& args, int64_t threads) {
+  BatchSize size = Measure(kv, args, BlockSize(args.q_heads / kv.kv_heads));
+  while (size.block.q_heads > 1) {
+    const int64_t largest = size.InSegments(threads) ? size.largest_segment : size.largest_block;
+    if (largest * threads <= size.cost) break;
+    BlockSize smaller = size.block;
+    smaller.q_heads = (smaller.q_heads + 1) / 2;
+    size = Measure(kv, args, smaller);
+  }
   return size;
 }
 
 // Each thread visits all blocks and computes those whose middle lies in its share of the cost, each
 // when the next one is known.
 void AttendBlocks(const Cpu& cpu, const KvPages& kv, const AttentionArgs& args,
-                  const Workspace& workspace, int64_t total) {
+                  const Workspace& workspace, const BatchSize& size) {
   const auto attend = [&](int64_t begin, int64_t end, int thread) {
     int64_t done = 0;
     AttentionBlock last{};
-    ForBlocks(kv, args, [&](AttentionBlock block, int64_t cost) {
+    ForBlocks(kv, args, size.block, [&](AttentionBlock block, int64_t cost) {
       const int64_t middle = done + cost / 2;
       done += cost;
       if (middle < begin || middle >= end) return;
@@ -119,8 +167,8 @@ void AttendBlocks(const Cpu& cpu, const KvPages& kv, const AttentionArgs& args,
     });
     if (last.sequence != nullptr) cpu.isa->attention(kv, args, last);
   };
-  // 256 keys of one row take about 10 us.
-  RunLoop(cpu, kAttention, total, attend, 256);
+  RunLoop(cpu, kAttention, size.cost, attend,
+          MinCostPerPart(args.q_heads / kv.kv_heads, kv.head_dim));
 }
 
 // Computes few blocks in waves of several segments of each. The segments of a wave are attended to
@@ -130,6 +178,7 @@ struct Wave {
   const KvPages& kv;
   const AttentionArgs& args;
   const Workspace& workspace;
+  const BatchSize& size;
   int64_t share;  // segments per block and wave; fewer when the block has fewer left
   int64_t number = 0;
 
@@ -145,7 +194,7 @@ struct Wave {
   // Attends to segments [begin, end), where each block counts for `share` segments.
   void Attend(int64_t begin, int64_t end, int thread) const {
     int64_t first = 0;  // first segment of the block
-    ForBlocks(kv, args, [&](AttentionBlock block, int64_t) {
+    ForBlocks(kv, args, size.block, [&](AttentionBlock block, int64_t) {
       const AttentionParts parts = Parts(block, first / share);
       block.scratch = workspace.Scratch(thread);
       const int64_t stop = std::min(end - first, parts.end - parts.begin);
@@ -159,7 +208,7 @@ struct Wave {
   // Folds the segments of blocks [begin, end).
   void Fold(int64_t begin, int64_t end, int thread) const {
     int64_t index = 0;
-    ForBlocks(kv, args, [&](AttentionBlock block, int64_t) {
+    ForBlocks(kv, args, size.block, [&](AttentionBlock block, int64_t) {
       const AttentionParts parts = Parts(block, index);
       const bool mine = index >= begin && index < end;
       ++index;
@@ -170,7 +219,8 @@ struct Wave {
   }
 };
 
-void AttendInSegments(Wave wave, const BatchSize& size) {
+void AttendInSegments(Wave wave) {
+  const BatchSize& size = wave.size;
   const auto attend = [&](int64_t begin, int64_t end, int thread) {
     wave.Attend(begin, end, thread);
   };
@@ -211,18 +261,18 @@ void PagedAttention(const Cpu& cpu, const KvPages& kv, const AttentionArgs& args
       << "q_heads " << args.q_heads << " kv_heads " << kv.kv_heads;
   MLC_CHECK(args.ldq >= args.q_heads * kv.head_dim && args.ldo >= args.q_heads * kv.head_dim);
   MLC_CHECK(args.workspace != nullptr && args.window >= 0);
-  const BatchSize size = Measure(kv, args);
+  const int64_t threads = cpu.pool->num_threads();
+  const BatchSize size = DivideBatch(kv, args, threads);
   if (size.blocks == 0) return;
   if (cpu.profile != nullptr) CountAttention(*cpu.profile, kv, args);
 
-  const int64_t threads = cpu.pool->num_threads();
   Workspace workspace(args.q_heads, kv.kv_heads, kv.head_dim);
   workspace.Place(args.workspace, threads);
-  if (threads > 1 && size.blocks < kEnoughBlocksPerThread * threads && size.most_segments > 1) {
+  if (size.InSegments(threads)) {
     const int64_t share = kStatesPerThread * threads / size.blocks;
-    AttendInSegments({cpu, kv, args, workspace, share}, size);
+    AttendInSegments({cpu, kv, args, workspace, size, share});
   } else {
-    AttendBlocks(cpu, kv, args, workspace, size.cost);
+    AttendBlocks(cpu, kv, args, workspace, size);
   }
 }
 

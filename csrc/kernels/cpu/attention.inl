@@ -1,4 +1,4 @@
-// Paged attention of one block: some rows of a sequence, all q heads of one kv head. Included by
+// Paged attention of one block: some rows of a sequence, some q heads of one kv head. Included by
 // cpu/attention_kernels.cc only.
 //
 // Online softmax in steps of kPagesPerStep pages. A "query" is one (row, q head). The terms of a
@@ -44,8 +44,9 @@ inline KeyRange KeysOf(const AttentionArgs& args, const AttentionBlock& block, i
   return {first > 0 ? first : 0, position};
 }
 
-// Prefetches the queries of the next block, which are those of the following rows, and the outputs
-// of this one, a few lines between two tiles: a burst would fill the core's queue of misses.
+// Prefetches the queries of the next block, if they are those of the following rows, and the
+// outputs of this one, a few lines between two tiles: a burst would fill the core's queue of
+// misses.
 class RowPrefetch {
  public:
   RowPrefetch(const AttentionArgs& args, const AttentionBlock& block, int64_t columns)
@@ -73,7 +74,9 @@ class RowPrefetch {
     int64_t ld;
     int64_t rows = 0;
     Rows(const float* base, int64_t ld, const AttentionBlock& block, int64_t row, int64_t columns)
-        : first(base + (block.sequence->row_begin + row) * ld + block.kv_head * columns), ld(ld) {}
+        : first(base + (block.sequence->row_begin + row) * ld +
+                block.q_head * (columns / block.num_heads)),
+          ld(ld) {}
   };
   int64_t parts_;  // of a row
   Rows queries_;
@@ -85,7 +88,6 @@ struct BlockContext {
   const KvPages& kv;
   const AttentionArgs& args;
   const AttentionBlock& block;
-  int64_t group;  // q heads per kv head
   int64_t queries;
   int64_t kv_row;  // KvRow(head_dim)
   Scratch scratch;
@@ -101,8 +103,7 @@ struct BlockContext {
       : kv(kv),
         args(args),
         block(block),
-        group(args.q_heads / kv.kv_heads),
-        queries((block.row_end - block.row_begin) * group),
+        queries((block.row_end - block.row_begin) * block.num_heads),
         kv_row(KvRow(kv.head_dim)),
         scratch(block.scratch, queries, kv.head_dim),
         segment(StateAt(state != nullptr ? state : scratch.segment)),
@@ -117,8 +118,8 @@ struct BlockContext {
     const int64_t first = keys.first - step * kStepTokens;
     return {first > 0 ? first : 0, Min64(keys.last - step * kStepTokens, kStepTokens - 1)};
   }
-  int64_t Query(int64_t row) const { return (row - block.row_begin) * group; }
-  int64_t Row(int64_t query) const { return block.row_begin + query / group; }
+  int64_t Query(int64_t row) const { return (row - block.row_begin) * block.num_heads; }
+  int64_t Row(int64_t query) const { return block.row_begin + query / block.num_heads; }
   // Block table entries of pages outside the window are never read.
   template <typename T>
   const typename T::Storage* Page(void* pages, int64_t index) const {
@@ -142,13 +143,11 @@ class PageWalk {
     }
   }
 
-  // Sets what tiles prefetch while they read the pages [begin, end). What a block of whole tiles
-  // reads is prefetched at once.
+  // Sets what tiles prefetch while they read the pages [begin, end).
   void SetAhead(StepPages<T>& pages, int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) {
       const Storage* ahead = Take();
       pages.ahead[p] = ahead != nullptr ? ahead : pages.data[p];
-      if (c_.queries >= kTileRows) PrefetchPage(ahead);
     }
   }
 
@@ -379,9 +378,8 @@ void PackQueries(const BlockContext& c) {
   const int64_t head_dim = c.kv.head_dim;
   float* input = s.q;
   for (int64_t row = b.row_begin; row < b.row_end; ++row) {
-    const float* q =
-        c.args.q + (b.sequence->row_begin + row) * c.args.ldq + b.kv_head * c.group * head_dim;
-    for (int64_t head = 0; head < c.group; ++head, input += s.row, q += head_dim) {
+    const float* q = c.args.q + (b.sequence->row_begin + row) * c.args.ldq + b.q_head * head_dim;
+    for (int64_t head = 0; head < b.num_heads; ++head, input += s.row, q += head_dim) {
       for (int64_t d = 0; d < s.row; d += Vec::kLanes) {
         (LoadUpTo(q + d, head_dim - d) * scale).Store(input + d);
       }
@@ -443,12 +441,11 @@ void EndBlock(const BlockContext& c, const State& s) {
   const int64_t head_dim = c.kv.head_dim;
   int64_t query = 0;
   for (int64_t row = b.row_begin; row < b.row_end; ++row) {
-    float* out =
-        c.args.out + (b.sequence->row_begin + row) * c.args.ldo + b.kv_head * c.group * head_dim;
-    for (int64_t head = 0; head < c.group; ++head, ++query, out += head_dim) {
+    float* out = c.args.out + (b.sequence->row_begin + row) * c.args.ldo + b.q_head * head_dim;
+    for (int64_t head = 0; head < b.num_heads; ++head, ++query, out += head_dim) {
       float scale = 1.0f / Sum(Vec::Load(s.sums + query * kMaxLanes));
       if (c.args.sinks != nullptr) {
-        scale = ScaleWithSink(s, query, c.args.sinks[b.kv_head * c.group + head]);
+        scale = ScaleWithSink(s, query, c.args.sinks[b.q_head + head]);
       }
       const Vec inverse = Vec::Set(scale);
       ForVectors(head_dim, [&](int64_t at, auto, auto store) {
@@ -460,7 +457,7 @@ void EndBlock(const BlockContext& c, const State& s) {
 
 void AttendBlock(const KvPages& kv, const AttentionArgs& args, const AttentionBlock& block) {
   BlockContext c(kv, args, block, nullptr);
-  RowPrefetch rows(args, block, c.group * kv.head_dim);
+  RowPrefetch rows(args, block, block.num_heads * kv.head_dim);
   c.rows = &rows;
   const int64_t first = c.step_begin / kStepsPerSegment;
   const int64_t last = (c.step_end - 1) / kStepsPerSegment;

@@ -29,16 +29,14 @@ struct KeyRange {
 };
 
 // Pages of a step that a tile reads, K or V of one kv head, by their number in the step. While a
-// tile of few queries reads a line of a page, it prefetches that of the page in `ahead`, which is
-// read later (or the same page), so that it does not wait for memory between products.
+// tile reads a line of a page, it prefetches that of the page in `ahead`, which is read later (or
+// the same page), so that it does not wait for memory between products. Prefetches of whole pages
+// at once would wait for each other.
 template <typename T>
 struct StepPages {
   const typename T::Storage* data[kPagesPerStep] = {};
   const typename T::Storage* ahead[kPagesPerStep] = {};
 };
-
-template <int kQueries>
-constexpr bool kPrefetches = kQueries < kTileRows;
 
 template <int64_t kElements, typename Storage>
 inline void PrefetchElements(const Storage* p) {
@@ -63,7 +61,7 @@ inline void ScoreTile(const StepPages<T>& pages, int64_t page, const float* q, i
   }
   for (int64_t pair = 0; pair < row / 2; ++pair) {
 #pragma GCC unroll 16
-    for (int p = 0; p < kPages && kPrefetches<kQueries>; ++p) {
+    for (int p = 0; p < kPages; ++p) {
       PrefetchElements<2 * kPageSize>(pages.ahead[page + p] + 2 * pair * kPageSize);
     }
 #pragma GCC unroll 2
@@ -166,7 +164,7 @@ inline void AddValues(const ValueTile<T>& tile, int64_t d) {
     const typename T::Storage* ahead = pair_of(tile.v.ahead, pair);
     for (; pair < page_end; ++pair, v += 2 * tile.row, ahead += 2 * tile.row) {
 #pragma GCC unroll 2
-      for (int part = 0; part < T::kParts && kPrefetches<kQueries>; ++part) {
+      for (int part = 0; part < T::kParts; ++part) {
         PrefetchElements<kVectors * Vec::kLanes * T::kStep>(ahead + part * tile.row);
       }
       AddPair<T, 3>(v, tile.row, tile.weights, pair, acc);

@@ -10,11 +10,13 @@
 
 namespace mlc_native::kernels {
 
-// Rows [row_begin, row_end) of one sequence for the q heads of one kv head, with the scratch memory
-// of the thread.
+// Rows [row_begin, row_end) of one sequence for some q heads of one kv head, with the scratch
+// memory of the thread.
 struct AttentionBlock {
   const AttentionSequence* sequence;
   int64_t kv_head;
+  int64_t q_head;     // the first one
+  int64_t num_heads;  // q heads
   int64_t row_begin;  // within the sequence
   int64_t row_end;
   float* scratch = nullptr;
@@ -33,8 +35,7 @@ struct AttentionParts {
   float* total;
 };
 
-// Greatest number of query vectors (rows x q heads per kv head) in a block, unless a single row has
-// more.
+// Greatest number of query vectors (rows x q heads) in a block.
 inline constexpr int64_t kMaxBlockQueries = 48;
 // Pages per softmax rescaling step. Steps start at multiples of it, so they depend only on
 // positions.

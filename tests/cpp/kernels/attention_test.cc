@@ -62,6 +62,46 @@ TEST_P(AttentionTest, ChunksBatchesAndThreadsDoNotChangeABit) {
   }
 }
 
+// Threads then share the query heads of a KV head, of which a block has 48 at most.
+TEST_P(AttentionTest, ManyHeadsOfOneKvHeadAreSharedAmongThreads) {
+  const Shape shapes[] = {{.q_heads = 16, .kv_heads = 1, .head_dim = 72},
+                          {.q_heads = 100, .kv_heads = 1, .head_dim = 32},
+                          {.q_heads = 14, .kv_heads = 2, .head_dim = 20}};
+  for (int trial = 0; trial < 12; ++trial) {
+    Shape shape = shapes[trial % 3];
+    shape.format = kKvFormats[trial % 4];
+    if (trial % 2 == 1) shape.sinks = Random(shape.q_heads, 3.0f);
+    if (trial % 4 == 2) shape.window = 70;
+    SCOPED_TRACE(testing::Message() << "trial " << trial);
+    const int64_t width = shape.q_heads * shape.head_dim;
+    std::vector<Sequence> sequences = {MakeSequence(shape, 150, 1), MakeSequence(shape, 0, 5),
+                                       MakeSequence(shape, 1030, 2), MakeSequence(shape, 3, 1)};
+    const Cache cache = MakeCache(shape, sequences);
+    const Floats all = Run(Threads(1), shape, cache.layer, sequences);
+    reference::Matrix want;
+    for (const Sequence& s : sequences) {
+      const reference::Matrix part = Truth(shape, s);
+      want.insert(want.end(), part.begin(), part.end());
+    }
+    ExpectClose(all, want, Tolerance(shape.format));
+    for (int threads : {2, 3, 8}) {
+      ASSERT_EQ(Run(Threads(threads), shape, cache.layer, sequences), all) << threads;
+      int64_t row = 0;
+      for (const Sequence& s : sequences) {
+        const Floats alone = Run(Threads(threads), shape, cache.layer, {s});
+        ASSERT_TRUE(SameBits(alone.data(), &all[row * width], s.rows * width)) << "row " << row;
+        row += s.rows;
+      }
+    }
+  }
+}
+
+TEST_P(AttentionTest, ItsMemoryEndsAtFortyEightHeadsOfAKvHead) {
+  const size_t most = AttentionWorkspaceBytes(2, 48, 1, 576);
+  EXPECT_EQ(AttentionWorkspaceBytes(2, 128, 1, 576), most);
+  EXPECT_LT(AttentionWorkspaceBytes(2, 40, 1, 576), most);
+}
+
 TEST_P(AttentionTest, ValuesOfLaterPositionsDoNotReachEarlierRows) {
   for (KvFormat format : kKvFormats) {
     SCOPED_TRACE(static_cast<int>(format));
