@@ -33,16 +33,24 @@ enum class LinearRole : uint8_t {
   kSharedDown,
   kQueryUp,     // of latent attention: the queries from what they come from
   kKeyValueUp,  // likewise: of each head the key without its rotated part, and the value
+  // Of each head, instead of kKeyValueUp where pages have latents (LatentConfig::in_pages):
+  kHeadKeyUp,    // [latent, key without its rotated part]: what a latent is multiplied with
+  kHeadValueUp,  // [value, latent]
 };
 inline constexpr LinearRole kLinearRoles[] = {
     LinearRole::kQkv,        LinearRole::kOut,          LinearRole::kGateUp,
     LinearRole::kDown,       LinearRole::kRouter,       LinearRole::kExpertGateUp,
     LinearRole::kExpertDown, LinearRole::kSharedGateUp, LinearRole::kSharedDown,
-    LinearRole::kQueryUp,    LinearRole::kKeyValueUp};
+    LinearRole::kQueryUp,    LinearRole::kKeyValueUp,   LinearRole::kHeadKeyUp,
+    LinearRole::kHeadValueUp};
 inline constexpr size_t kNumLinearRoles = std::size(kLinearRoles);
 // Whether a layer has one for each expert, of which a row reads those that it chose.
 constexpr bool IsOfExperts(LinearRole role) {
   return role == LinearRole::kExpertGateUp || role == LinearRole::kExpertDown;
+}
+// Whether a layer has one for each head.
+constexpr bool IsOfHeads(LinearRole role) {
+  return role == LinearRole::kHeadKeyUp || role == LinearRole::kHeadValueUp;
 }
 
 // What a norm is for. A family has some of them.

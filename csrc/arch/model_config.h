@@ -32,6 +32,10 @@ struct LatentConfig {
   // Of a GGUF file: what makes keys and values of latents is two matrices for each head, of which
   // that of the key is transposed.
   bool splits_up_projection = false;
+  // Whether pages have latents instead of the keys and values of all heads: one KV head, whose key
+  // is [rope | latent] and whose value is [latent | 0]. A head's query is multiplied with what
+  // makes its keys, and what attention gives it with what makes its values.
+  bool in_pages = false;
 
   int64_t query_dim() const { return plain_dim + rope_dim; }
 };
@@ -87,6 +91,9 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::optional<Quantization> quantization;  // of the stored matrices
 
   std::optional<DraftHeadConfig> draft_head;  // of a draft head
+
+  // Sets latent->in_pages, and the sizes of heads that follow, if attention is latent.
+  void PutLatentsInPages();
 
   // What a draft head reads of its target in a row; 0 of another decoder.
   int64_t draft_input_size() const {

@@ -7,6 +7,13 @@
 
 namespace mlc_native {
 
+void ModelConfig::PutLatentsInPages() {
+  if (!latent) return;
+  latent->in_pages = true;
+  num_kv_heads = 1;
+  head_dim = latent->rope_dim + latent->kv_rank;
+}
+
 int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) const {
   switch (role) {
     case LinearRole::kQkv:
@@ -26,7 +33,10 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
     case LinearRole::kQueryUp:
       return latent && latent->q_rank > 0 ? 1 : 0;
     case LinearRole::kKeyValueUp:
-      return latent ? 1 : 0;
+      return latent && !latent->in_pages ? 1 : 0;
+    case LinearRole::kHeadKeyUp:
+    case LinearRole::kHeadValueUp:
+      return latent && latent->in_pages ? num_heads : 0;
   }
   return 0;
 }
@@ -52,6 +62,10 @@ int64_t ModelConfig::linear_rows(LinearRole role) const {
       return query_up_size();
     case LinearRole::kKeyValueUp:
       return key_value_up_size();
+    case LinearRole::kHeadKeyUp:
+      return latent->kv_rank;
+    case LinearRole::kHeadValueUp:
+      return latent->value_dim;
   }
   return 0;
 }
@@ -76,7 +90,10 @@ int64_t ModelConfig::linear_columns(LinearRole role) const {
     case LinearRole::kQueryUp:
       return latent->q_rank;
     case LinearRole::kKeyValueUp:
+    case LinearRole::kHeadValueUp:
       return latent->kv_rank;
+    case LinearRole::kHeadKeyUp:
+      return latent->plain_dim;
   }
   return 0;
 }

@@ -386,4 +386,22 @@ MLC_NATIVE_PRIVATE_API void RunRows(const Cpu& cpu, std::span<const RowStep> ste
 MLC_NATIVE_PRIVATE_API void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args,
                                    std::span<const RowStep> before);
 
+// y[row, h * y_step + i] = x[row, h * x_step + j] w^T for each head h, with its own matrix w [i,
+// j].
+struct HeadLinearArgs {
+  const float* x = nullptr;
+  int64_t ldx = 0;
+  int64_t x_step = 0;
+  int64_t m = 0;
+  float* y = nullptr;
+  int64_t ldy = 0;
+  int64_t y_step = 0;
+  void* workspace = nullptr;  // LinearWorkspaceBytes(heads * m, k), aligned to kPackedAlignment
+};
+// Runs the steps `before` on the rows x and then the linears of all heads, all panels in one loop.
+// All of x is read before y is written. Requires: the weights have the same format and shape.
+MLC_NATIVE_PRIVATE_API void HeadLinears(const Cpu& cpu, std::span<const PackedLinear> weights,
+                                        const HeadLinearArgs& args,
+                                        std::span<const RowStep> before = {});
+
 }  // namespace mlc_native::kernels

@@ -1,4 +1,5 @@
-// Threading of packed linears, of one matrix and of many; the loops are in cpu/linear.inl.
+// Threading of packed linears, of one matrix, of many and of one for each head; the loops are in
+// cpu/linear.inl.
 #include <algorithm>
 
 #include "kernels/cpu/table.h"
@@ -61,6 +62,17 @@ LinearArgs ArgsOf(const GroupedLinearArgs& a, const LinearGroup& group) {
           .m = group.end - group.begin,
           .bias = group.bias,
           .y = a.y + group.begin * a.ldy,
+          .ldy = a.ldy,
+          .workspace = static_cast<std::byte*>(a.workspace) + workspace};
+}
+
+// A head as a linear of its own, in its part of the workspace.
+LinearArgs ArgsOf(const HeadLinearArgs& a, const PackedLinear& w, int64_t head) {
+  const size_t workspace = LinearWorkspaceBytes(head * a.m, w.k);
+  return {.x = a.x + head * a.x_step,
+          .ldx = a.ldx,
+          .m = a.m,
+          .y = a.y + head * a.y_step,
           .ldy = a.ldy,
           .workspace = static_cast<std::byte*>(a.workspace) + workspace};
 }
@@ -151,6 +163,47 @@ void GroupedLinear(const Cpu& cpu, const GroupedLinearArgs& args, std::span<cons
     }
   };
   RunLoop(cpu, IdOf(cpu, w), num_groups * panels, run, PanelsPerPart(w, CeilDiv(m, num_groups)));
+}
+
+void HeadLinears(const Cpu& cpu, std::span<const PackedLinear> weights, const HeadLinearArgs& args,
+                 std::span<const RowStep> before) {
+  if (weights.empty() || args.m == 0) return;
+  const PackedLinear& first = weights.front();
+  const auto heads = static_cast<int64_t>(weights.size());
+  for (const PackedLinear& w : weights) {
+    CheckWeight(*cpu.isa, w);
+    MLC_CHECK(w.format == first.format && w.n == first.n && w.k == first.k);
+  }
+  MLC_CHECK(args.m > 0 && args.x_step >= first.k && args.y_step >= first.n);
+  MLC_CHECK(args.ldx >= (heads - 1) * args.x_step + first.k);
+  MLC_CHECK(args.ldy >= (heads - 1) * args.y_step + first.n && args.workspace != nullptr);
+  CheckSteps(before, args.m);
+  if (cpu.profile != nullptr) {
+    CountSteps(*cpu.profile, before);
+    for (const PackedLinear& w : weights) CountLinear(*cpu.profile, *cpu.isa, w, args.m);
+  }
+  const auto prepare = [&](int64_t begin, int64_t end, int thread) {
+    RunSteps(cpu, before, begin, end, thread);
+    const KernelSpan span(cpu.profile, kInputs, thread);
+    for (int64_t head = 0; head < heads; ++head) {
+      cpu.isa->linear_input(first, ArgsOf(args, first, head), begin, end);
+    }
+  };
+  ForRows(cpu, kInputs, args.m, ElementsPerRow(before) + heads * first.k, prepare);
+
+  // Panel p of head h is item h * panels + p of the loop.
+  const int64_t panels = CeilDiv(first.n, first.panel_width);
+  const auto multiply = [&](int64_t begin, int64_t end, int) {
+    for (int64_t item = begin; item < end;) {
+      const int64_t head = item / panels;
+      const int64_t panel = item % panels;
+      const int64_t panel_end = std::min(panels, panel + end - item);
+      const PackedLinear& w = weights[static_cast<size_t>(head)];
+      cpu.isa->linear(w, ArgsOf(args, w, head), panel, panel_end);
+      item += panel_end - panel;
+    }
+  };
+  RunLoop(cpu, IdOf(cpu, first), heads * panels, multiply, PanelsPerPart(first, args.m));
 }
 
 }  // namespace mlc_native::kernels

@@ -102,6 +102,7 @@ std::string LoadedForm(const WeightPlan& plan, size_t parameter) {
 
 // Matrices that are stored as MXFP4 are not transposed.
 std::vector<int64_t> ShapeInFile(const WeightSlot& slot, const WeightSource& source) {
+  if (slot.part.num_rows > 0) return {slot.part.num_rows, slot.shape[slot.part.transposed ? 0 : 1]};
   const std::optional<CodeForm> codes = source.code_form();
   JoinedPlace place = slot.joined;
   if (codes && codes->is_mxfp4) place.transposed = false;
@@ -112,7 +113,7 @@ Kinds KindsOf(const WeightPlan& plan) {
   Kinds kinds;
   for (size_t i = 0; i < plan.map.slots.size(); ++i) {
     const WeightSlot& slot = plan.map.slots[i];
-    if (slot.joined.index > 0) continue;  // the tensor has been counted
+    if (slot.joined.index > 0 || slot.part.first > 0) continue;  // the tensor has been counted
     const WeightSource& source = *plan.sources[i];
     kinds.Add({KindOf(slot.name), ShapeInFile(slot, source), StoredForm(source),
                LoadedForm(plan, slot.parameter)});
@@ -204,7 +205,7 @@ double BitsPerWeight(const WeightPlan& plan) {
 class Inspection {
  public:
   Inspection(std::string path, WeightQuantization quantization) : path_(std::move(path)) {
-    Try([&] { config_ = ReadModelConfig(path_); });
+    Try([&] { config_ = ReadCpuModelConfig(path_); });
     Try([&] { checkpoint_.emplace(path_, Checkpoint::Access::kHeaders); });
     if (config_ && checkpoint_) {
       WeightOptions options;

@@ -2,9 +2,13 @@
 // arch_table.cc. Any thread.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 
+#include "arch/model_config.h"
 #include "kernels/kv_format.h"
 #include "mlc_native/detail/dtype.h"
 #include "mlc_native/detail/export.h"
@@ -20,6 +24,10 @@ std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source);
 // holding them in memory. Throws as LoadBuiltinModel does, and LoadError if they cannot be written.
 // Requires: there is a weight_cache_dir.
 MLC_NATIVE_PRIVATE_API PackedFile PackBuiltinModel(const ModelSource& source);
+
+// ReadModelConfig of a decoder on the CPU, whose pages have latents where attention is latent.
+ModelConfig ReadCpuModelConfig(const std::string& folder,
+                               int64_t longest = std::numeric_limits<int64_t>::max());
 
 // What a source asks for of the weights of a decoder on the CPU.
 WeightLoadOptions LoadOptionsOf(const ModelSource& source, const kernels::Cpu& cpu);

@@ -28,8 +28,7 @@ int64_t ExpertWidth(const ModelConfig& config) {
 // Floats per row of what latent attention makes q, k and v of.
 int64_t LatentWidth(const ModelConfig& config) {
   if (!config.latent) return 0;
-  const int64_t queries = config.latent->q_rank > 0 ? config.query_up_size() : 0;
-  return config.latent_size() + queries + config.key_value_up_size();
+  return config.latent_size() + (config.latent->q_rank > 0 ? config.query_up_size() : 0);
 }
 
 // Floats per row of what attention and the feed-forward block work on, one after the other.
@@ -62,11 +61,15 @@ int64_t LinearInputWidth(const ModelConfig& config) {
   const auto width = [](int64_t k) {
     return static_cast<int64_t>(kernels::LinearWorkspaceBytes(1, k) / sizeof(float));
   };
-  const int64_t of_latents =
-      config.latent ? std::max(config.latent->q_rank, config.latent->kv_rank) : 0;
-  const int64_t dense =
-      width(std::max({config.hidden_size, config.q_size(), config.ffn_size, of_latents,
-                      JoinedWidth(config), config.draft_input_size()}));
+  int64_t of_latents = 0;
+  if (config.latent) {
+    const LatentConfig& latent = *config.latent;
+    of_latents = std::max(width(latent.q_rank),
+                          config.num_heads * width(std::max(latent.plain_dim, latent.kv_rank)));
+  }
+  const int64_t widest = std::max({config.hidden_size, config.values_size(), config.ffn_size,
+                                   JoinedWidth(config), config.draft_input_size()});
+  const int64_t dense = std::max(width(widest), of_latents);
   if (!config.experts) return dense;
   const ExpertConfig& experts = *config.experts;
   return std::max(
@@ -84,6 +87,15 @@ Transformer::Transformer(ModelConfig config, CpuDecoderWeights weights, kernels:
       kv_format_(kv_format),
       pool_(std::move(pool)),
       cpu_{&isa, pool_.get()} {
+  MLC_CHECK(!config_.latent || config_.latent->in_pages);
+  for (size_t i = 0; config_.latent && i < weights_.layers.size(); ++i) {
+    const CpuDecoderWeights::Layer& layer = weights_.layers[i];
+    HeadMatrices& matrices = head_matrices_.emplace_back();
+    for (int head = 0; head < config_.num_heads; ++head) {
+      matrices.keys.push_back(layer.linear(LinearRole::kHeadKeyUp, head).matrix);
+      matrices.values.push_back(layer.linear(LinearRole::kHeadValueUp, head).matrix);
+    }
+  }
   DescribeMetadata();
 }
 
@@ -202,10 +214,8 @@ void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
   if (config_.latent) {
     float* const latents = buffers_.attention.data + max_num_rows * config_.q_size();
     buffers_.latents = {latents, config_.latent_size()};
-    buffers_.key_values = {latents + max_num_rows * config_.latent_size(),
-                           config_.key_value_up_size()};
-    buffers_.queries = {buffers_.key_values.data + max_num_rows * config_.key_value_up_size(),
-                        config_.query_up_size()};
+    buffers_.queries = {latents + max_num_rows * config_.latent_size(), config_.query_up_size()};
+    buffers_.values = {data, config_.values_size()};
   }
   if (!config_.experts) return;
   const ExpertConfig& experts = *config_.experts;

@@ -62,7 +62,7 @@ class Transformer : public Model {
     Activations attention;  // [rows, q]
     Activations latents;    // of latent attention (latent_heads.h), as the next two
     Activations queries;
-    Activations key_values;
+    Activations values;         // in the memory of qkv
     Activations ffn;            // [rows, 2 ffn] or [rows, ffn], in the memory of qkv and attention
     Activations router;         // [rows, experts]: logits
     Activations shared;         // [rows, hidden]: what the shared expert gives
@@ -77,6 +77,12 @@ class Transformer : public Model {
     void* attention_workspace = nullptr;
   };
 
+  // What makes the keys and values of each head of a layer with latent attention.
+  struct HeadMatrices {
+    std::vector<kernels::PackedLinear> keys;
+    std::vector<kernels::PackedLinear> values;
+  };
+
   void DescribeMetadata();
   int64_t BytesOfExperts() const;
   void PlaceBlock(float* data, int64_t max_num_rows);
@@ -86,6 +92,7 @@ class Transformer : public Model {
   const ModelConfig config_;
   const CpuDecoderWeights weights_;
   const std::vector<HeadPart> head_parts_;
+  std::vector<HeadMatrices> head_matrices_;  // by layer; empty without latent attention
   const kernels::KvFormat kv_format_;
   const std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<kernels::KernelProfile> profile_;  // null: kernels are not measured

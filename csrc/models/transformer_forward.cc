@@ -192,8 +192,9 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kQkv:
       return RunLinear(linear, *input_, config_.latent ? buffers_.latents : buffers_.qkv);
     case LinearRole::kOut:
-      if (config_.latent) RememberValuesAlone();
-      return RunLinear(linear, buffers_.attention, buffers_.output);
+      if (config_.latent) MakeValues(layer);
+      return RunLinear(linear, config_.latent ? buffers_.values : buffers_.attention,
+                       buffers_.output);
     case LinearRole::kGateUp:
       return RunLinear(linear, *input_, buffers_.ffn);
     case LinearRole::kDown:
@@ -210,7 +211,9 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
       return RunExperts(layer, role, buffers_.expert_ffn, nullptr, buffers_.expert_output);
     case LinearRole::kQueryUp:
     case LinearRole::kKeyValueUp:
-      break;  // run by MakeHeads
+    case LinearRole::kHeadKeyUp:
+    case LinearRole::kHeadValueUp:
+      break;  // run by MakeHeads and MakeValues, or not at all
   }
   MLC_CHECK(false) << static_cast<int>(role);
 }

@@ -84,11 +84,14 @@ class Transformer::Ops {
                               const Activations& y) const;
   kernels::NormalizeArgs HeadNorm(const float* weight, float* x, int64_t heads) const;
   // Of latent attention: the latents' norms and products run, and the steps put q, k and v
-  // together.
+  // together (latent_heads.h).
   void MakeHeads(size_t layer, RowSteps* steps);
   kernels::NormalizeArgs LatentNorm(size_t layer, NormRole role, int64_t column, int64_t dim) const;
-  // Attention's output keeps the values of the heads, one behind the other.
-  void RememberValuesAlone();
+  // The values of the heads, from what attention gives of the latents.
+  void MakeValues(size_t layer);
+  // Runs the remembered operations first, and shows the observer each head.
+  void RunHeads(std::span<const kernels::PackedLinear> weights,
+                const kernels::HeadLinearArgs& args);
   void AddHeadNorms(size_t layer, RowSteps* steps) const;
   void AddRope(size_t layer, RowSteps* steps) const;
   // Shows the observer, if there is one, what a linear is about to read.

@@ -10,7 +10,7 @@ namespace mlc_native {
 namespace {
 
 constexpr LinearRole kOfAttention[] = {LinearRole::kOut, LinearRole::kQkv, LinearRole::kQueryUp,
-                                       LinearRole::kKeyValueUp};
+                                       LinearRole::kKeyValueUp};  // and IsOfHeads
 constexpr LinearRole kOfFeedForward[] = {LinearRole::kSharedDown, LinearRole::kDown,
                                          LinearRole::kSharedGateUp, LinearRole::kGateUp};
 
@@ -31,13 +31,15 @@ class AllUnits {
     Add({map_.head}, &sensitive);
     Units layer;
     for (const LinearRole role : kOfAttention) AddRole(role, 0, first, &layer);
+    AddTogether(IsOfHeads, 0, first, &layer);
     for (const LinearRole role : kOfFeedForward) AddRole(role, 0, first, &layer);
-    AddExperts(0, first, &layer);
+    AddTogether(IsOfExperts, 0, first, &layer);
     const auto at = SizeOf(layer) < SizeOf(sensitive) ? sensitive.begin() : sensitive.end();
     sensitive.insert(at, layer.begin(), layer.end());
     for (const LinearRole role : kOfAttention) AddRole(role, first, count, &attention);
+    AddTogether(IsOfHeads, first, count, &attention);
     for (const LinearRole role : kOfFeedForward) AddRole(role, first, count, &rest);
-    AddExperts(first, count, &rest);
+    AddTogether(IsOfExperts, first, count, &rest);
     for (size_t i = 0; i < map_.parameters.size(); ++i) Add({i}, &rest);  // of draft heads
   }
 
@@ -65,13 +67,14 @@ class AllUnits {
       }
     }
   }
-  void AddExperts(int64_t begin, int64_t end, Units* to) {
+  // All linears of a layer whose role is one of those.
+  void AddTogether(bool (*is_one)(LinearRole), int64_t begin, int64_t end, Units* to) {
     for (int64_t layer = begin; layer < end; ++layer) {
-      std::vector<size_t> experts;
+      std::vector<size_t> together;
       for (const LinearParameters& linear : map_.layers[static_cast<size_t>(layer)].linears) {
-        if (IsOfExperts(linear.key.role)) experts.push_back(linear.matrix);
+        if (is_one(linear.key.role)) together.push_back(linear.matrix);
       }
-      Add(experts, to);
+      Add(together, to);
     }
   }
 

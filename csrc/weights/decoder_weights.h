@@ -14,7 +14,8 @@
 
 namespace mlc_native {
 
-// Names a linear among those of a layer. Families without experts have expert 0 alone.
+// Names a linear among those of a layer. Families without experts have expert 0 alone. Of a role
+// that each head has (IsOfHeads), `expert` is the head.
 struct LinearKey {
   LinearRole role = LinearRole::kQkv;
   int expert = 0;
@@ -43,7 +44,8 @@ class LayerWeights {
   using Vectors = std::array<Vector, kNumVectorRoles>;  // by VectorRole
 
   LayerWeights() = default;  // no linears
-  // Requires: the experts of each role in `linears` are 0, 1, 2, ..., each once. The order is free.
+  // Requires: the experts (or heads) of each role in `linears` are 0, 1, 2, ..., each once. The
+  // order is free.
   LayerWeights(Linears linears, Norms norms, Vectors vectors = {})
       : norms_(std::move(norms)), vectors_(std::move(vectors)) {
     std::ranges::sort(linears, {}, [](const auto& entry) { return entry.first; });

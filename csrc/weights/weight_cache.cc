@@ -110,6 +110,7 @@ void DescribeLayout(const WeightLayout& layout, std::ostream& out) {
   for (const WeightSlot& slot : map.slots) {
     out << "slot " << slot.name << ' ' << slot.parameter << ' ' << slot.row_offset;
     if (slot.joined.count > 0) out << " joined " << slot.joined.index;
+    if (slot.part.num_rows > 0) out << " from row " << slot.part.first;
     out << '\n';
   }
 }

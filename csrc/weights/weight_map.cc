@@ -64,7 +64,11 @@ class Builder {
     LayerParameters layer;
     std::array<int64_t, kNumLinearRoles> filled{};  // rows
     for (const ProjectionName& projection : config_.projections) {
-      if (projection.role == LinearRole::kKeyValueUp && config_.latent->splits_up_projection) {
+      if (projection.role == LinearRole::kKeyValueUp && config_.latent->in_pages) {
+        AddUpOfHeads(prefix + std::string(projection.name) + std::string(projection.ending), prefix,
+                     &filled, &layer);
+      } else if (projection.role == LinearRole::kKeyValueUp &&
+                 config_.latent->splits_up_projection) {
         AddKeyValueUpOfHeads(prefix, &filled, &layer);
       } else {
         AddProjection(prefix, projection, config, &filled, &layer);
@@ -250,6 +254,32 @@ class Builder {
     for (int64_t head = 0; head < config_.num_heads; ++head) {
       add("self_attn.k_b_proj.#", head, latent.plain_dim, true);
       add("self_attn.v_b_proj.#", head, latent.value_dim, false);
+    }
+  }
+
+  // The two matrices of each head, from tensors of their own or from parts of `tensor`.
+  void AddUpOfHeads(const std::string& tensor, const std::string& prefix,
+                    std::array<int64_t, kNumLinearRoles>* filled, LayerParameters* layer) {
+    const LatentConfig& latent = *config_.latent;
+    const int64_t num_rows = config_.key_value_up_size();
+    const auto add = [&](LinearRole role, int64_t head, std::string_view own, RowsOfTensor part) {
+      const LinearParameters& linear =
+          FindOrAdd({.role = role, .expert = static_cast<int>(head)}, layer);
+      const bool splits = latent.splits_up_projection;
+      map_.slots.push_back({splits ? prefix + NumberedName(own, {head}) + ".weight" : tensor,
+                            {config_.linear_rows(role), config_.linear_columns(role)},
+                            linear.matrix,
+                            0,
+                            {},
+                            splits ? RowsOfTensor{} : part});
+      (*filled)[static_cast<size_t>(role)] = config_.linear_rows(role);
+    };
+    for (int64_t head = 0; head < config_.num_heads; ++head) {
+      const int64_t first = head * (latent.plain_dim + latent.value_dim);
+      add(LinearRole::kHeadKeyUp, head, "self_attn.k_b_proj.#",
+          {.num_rows = num_rows, .first = first, .transposed = true});
+      add(LinearRole::kHeadValueUp, head, "self_attn.v_b_proj.#",
+          {.num_rows = num_rows, .first = first + latent.plain_dim});
     }
   }
 

@@ -31,14 +31,22 @@ struct Parameter {
   bool in_float32 = false;
 };
 
+// Consecutive rows of a tensor [num_rows, columns].
+struct RowsOfTensor {
+  int64_t num_rows = 0;  // 0: the weight is not a part of a tensor
+  int64_t first = 0;
+  bool transposed = false;  // the weight is [columns, rows]
+};
+
 // Tensor `name` of `shape` fills the rows from row_offset of parameters[parameter]; of a tensor
 // that joins several matrices, only the one of this place does.
 struct WeightSlot {
   std::string name;
-  std::vector<int64_t> shape;  // without the number of joined matrices
+  std::vector<int64_t> shape;  // of the weight: without the number of joined matrices
   size_t parameter = 0;
   int64_t row_offset = 0;
   JoinedPlace joined{};
+  RowsOfTensor part{};  // not together with `joined`
 
   int64_t rows() const { return shape[0]; }
 };

@@ -1,6 +1,8 @@
 #include "weights/weight_plan.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <string>
@@ -11,6 +13,9 @@
 #include "kernels/packed_format.h"
 #include "support/error.h"
 #include "weights/budget_formats.h"
+#include "weights/part_of_weight.h"
+#include "weights/plain_weight.h"
+#include "weights/shared_weight.h"
 #include "weights/weight_set.h"
 
 namespace mlc_native {
@@ -274,6 +279,26 @@ std::vector<WeightFormat> FormatsFor(const WeightMap& map, const WeightSources& 
   return formats;
 }
 
+// Those of which several slots are parts, by name.
+using SharedTensors = std::map<std::string, std::shared_ptr<SharedWeight>>;
+
+std::unique_ptr<WeightSource> OpenPart(const WeightSet& weights, const WeightSlot& slot,
+                                       SharedTensors* shared) {
+  const RowsOfTensor& part = slot.part;
+  const int64_t rows = slot.shape[part.transposed ? 1 : 0];
+  const int64_t columns = slot.shape[part.transposed ? 0 : 1];
+  std::shared_ptr<SharedWeight>& tensor = (*shared)[slot.name];
+  if (tensor == nullptr) {
+    const int64_t shape[] = {part.num_rows, columns};
+    tensor = std::make_shared<SharedWeight>(weights.Open(slot.name, shape));
+  }
+  auto of_tensor = std::make_unique<PartOfWeight>(
+      SharedWeight::View(tensor), part.num_rows, columns,
+      std::vector<IndexRange>{{part.first, part.first + rows}}, std::nullopt);
+  if (!part.transposed) return of_tensor;
+  return Transposed(std::move(of_tensor), slot.shape);
+}
+
 // Adds a table of embeddings for a quantized head that is tied to them.
 void AddTable(const WeightSet& weights, WeightPlan* plan) {
   WeightMap& map = plan->map;
@@ -304,8 +329,11 @@ WeightPlan PlanWeights(const ModelConfig& config, const Checkpoint& checkpoint,
   WeightPlan plan;
   plan.map = MakeWeightMap(config, FindNames(config, weights));
   CheckMissing(config, weights, plan.map);
+  SharedTensors shared;
   for (const WeightSlot& slot : plan.map.slots) {
-    plan.sources.push_back(weights.Open(slot.name, slot.shape, slot.joined));
+    plan.sources.push_back(slot.part.num_rows > 0
+                               ? OpenPart(weights, slot, &shared)
+                               : weights.Open(slot.name, slot.shape, slot.joined));
   }
   plan.description.unused_tensors = FindUnused(config, weights, plan.sources);
   if (options.strict && !plan.description.unused_tensors.empty()) {

@@ -134,6 +134,8 @@ class Cutter {
       case LinearRole::kRouter:
       case LinearRole::kQueryUp:  // Divides refuses latent attention
       case LinearRole::kKeyValueUp:
+      case LinearRole::kHeadKeyUp:
+      case LinearRole::kHeadValueUp:
         return;
       case LinearRole::kQkv: {
         const int64_t size = whole_.head_dim;

@@ -190,6 +190,9 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kQueryUp:
     case LinearRole::kKeyValueUp:
       break;  // launched by MakeHeads
+    case LinearRole::kHeadKeyUp:
+    case LinearRole::kHeadValueUp:
+      break;  // pages have keys and values
   }
   MLC_CHECK(false) << static_cast<int>(role);
 }

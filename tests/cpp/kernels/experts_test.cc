@@ -240,6 +240,59 @@ TEST_P(GroupedLinearTest, RunsTheStepsBeforeOnEveryRow) {
   EXPECT_EQ(got, want);
 }
 
+TEST_P(GroupedLinearTest, HeadsHaveTheBitsOfTheirOwnLinears) {
+  const int64_t k = 72, x_step = 80, y_step = 100, m = 21;
+  for (const WeightFormat format : {WeightFormat::kFloat32, WeightFormat::kBFloat16,
+                                    WeightFormat::kQ8, WeightFormat::kQ6, WeightFormat::kQ4}) {
+    for (const int64_t n : {96, 33}) {
+      SCOPED_TRACE(testing::Message() << FormatName(format) << " n " << n);
+      const std::vector<WeightFormat> heads(5, format);
+      const Matrices matrices = MakeMatrices(heads, n, k);
+      const int64_t ldx = 5 * x_step + 7, ldy = 5 * y_step + 3;
+      const Floats x = Random(m * ldx);
+      const AlignedBuffer workspace(LinearWorkspaceBytes(5 * m, k));
+      Floats want(m * ldy, 0.5f);  // between the heads, what was there
+      for (int64_t head = 0; head < 5; ++head) {
+        for (int64_t row = 0; row < m; ++row) {
+          Linear(Threads(1), matrices.packed[head],
+                 {.x = &x[row * ldx + head * x_step],
+                  .ldx = k,
+                  .m = 1,
+                  .y = &want[row * ldy + head * y_step],
+                  .ldy = n,
+                  .workspace = workspace.data()});
+        }
+      }
+      for (int threads : {1, 2, 3}) {
+        for (const int64_t rows : {m, int64_t{1}}) {
+          std::memset(workspace.data(), 0xff, workspace.size());
+          Floats in = x, y(m * ldy, 0.5f);
+          for (float& value : in) value /= 2;
+          const std::vector<float> scales(1, 2.0f);
+          const std::vector<int32_t> positions(m, 0);
+          const RowStep step = ScaleArgs{.x = in.data(),
+                                         .ld = ldx,
+                                         .m = rows,
+                                         .n = ldx,
+                                         .positions = positions.data(),
+                                         .scales = scales.data()};
+          HeadLinears(Threads(threads), matrices.packed,
+                      {.x = in.data(),
+                       .ldx = ldx,
+                       .x_step = x_step,
+                       .m = rows,
+                       .y = y.data(),
+                       .ldy = ldy,
+                       .y_step = y_step,
+                       .workspace = workspace.data()},
+                      {&step, 1});
+          ASSERT_TRUE(SameBits(y.data(), want.data(), rows * ldy)) << threads << " threads";
+        }
+      }
+    }
+  }
+}
+
 TEST_P(GroupedLinearTest, RefusesGroupsWithHolesAndMatricesOfTwoShapes) {
   const Matrices matrices = MakeMatrices({WeightFormat::kFloat32}, 8, 8);
   const Matrices others = MakeMatrices({WeightFormat::kFloat32}, 8, 9);

@@ -1,0 +1,103 @@
+"""Latent attention on the CPU: pages have the latents, and what makes keys and values of them is a
+matrix of each head (csrc/models/latent_heads.h). What families compute is in test_families.py."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from paged_driver import (
+    PagedModel,
+    PagedSequence,
+    random_tokens,
+    relative_error,
+    transformers_logits,
+)
+from quantized_checkpoints import FORMATS, quantize_checkpoint
+
+from mlc_native import EngineConfig, SyncMLCEngine, inspect_model
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+from make_random_checkpoint import SHAPES, make_checkpoint
+
+LATENT = ["tiny-deepseek_v2", "tiny-deepseek_v3", "tiny-glm4_moe_lite"]
+PROMPT = random_tokens(130, 512, seed=4)
+# Whole groups of 32 in all matrices, and no choice of experts, which rounding may change.
+SIZES = {"first_k_dense_replace": 8, "qk_nope_head_dim": 32, "v_head_dim": 32}
+
+
+def all_logits(path: Path, **options: Any) -> np.ndarray:
+    return PagedModel(path, **options).forward([(PagedSequence(PROMPT), len(PROMPT))], "all")
+
+
+@pytest.mark.parametrize("like", LATENT)
+def test_pages_have_one_head_of_a_latent(like: str, tmp_path: Path) -> None:
+    path = make_checkpoint(like, tmp_path / like)
+    shape = SHAPES[like]
+    latent = shape["qk_rope_head_dim"] + shape["kv_lora_rank"]
+    padded = -(-latent // 16) * 16
+    for kv_cache_dtype, of_head in {
+        "float32": 4 * padded,
+        "bfloat16": 2 * padded,
+        "float16": 2 * padded,
+        "int8": padded + 4,  # and a scale
+    }.items():
+        model = PagedModel(path, kv_cache_dtype=kv_cache_dtype)
+        per_token = 2 * shape["num_hidden_layers"] * of_head  # keys and values
+        assert model.model.metadata["kv_bytes_per_token"] == per_token
+    assert inspect_model(path)["kv_bytes_per_token"] == 2 * shape["num_hidden_layers"] * 4 * padded
+
+
+def test_memory_for_so_many_tokens_is_that_of_latents(tmp_path: Path) -> None:
+    path = make_checkpoint("tiny-deepseek_v3", tmp_path / "model")
+    config = EngineConfig(max_total_sequence_length=4096, max_num_sequence=2)
+    engine = SyncMLCEngine(str(path), device="cpu", engine_config=config)
+    summary = json.loads(engine._core.debug_call("load_summary"))
+    shape = SHAPES["tiny-deepseek_v3"]
+    per_token = 2 * shape["num_hidden_layers"] * 4 * (40 + 16 + 8)
+    assert summary["kv_bytes"] == summary["kv_tokens"] * per_token
+
+
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
+    """Without a choice of experts, which rounding may change: a model, and its logits."""
+    path = tmp_path_factory.mktemp("latent") / "dense"
+    make_checkpoint("tiny-deepseek_v3", path, overrides={"first_k_dense_replace": 8})
+    return path, transformers_logits(path, PROMPT)
+
+
+@pytest.mark.parametrize("kv_cache_dtype", ["float32", "bfloat16", "float16", "int8"])
+@pytest.mark.parametrize("quantization", ["off", "q8", "q6", "q4"])
+def test_every_format_is_near_float32(
+    dense: tuple[Path, np.ndarray], quantization: str, kv_cache_dtype: str
+) -> None:
+    """And a row's bits do not depend on chunks, company and threads."""
+    path, wanted = dense
+    options: dict[str, Any] = {"quantization": quantization, "kv_cache_dtype": kv_cache_dtype}
+    found = all_logits(path, **options)
+    most = {"off": 0.0, "q8": 0.09, "q6": 0.25, "q4": 0.3}[quantization]
+    most += {"float32": 1e-4, "float16": 0.002, "bfloat16": 0.01, "int8": 0.03}[kv_cache_dtype]
+    assert relative_error(found, wanted) < most
+    model = PagedModel(path, num_threads=3, **options)
+    one, other = PagedSequence(PROMPT), PagedSequence(PROMPT[50:])
+    for count in (37, 1, 60, 1, 31):
+        end = one.kv_len + count
+        rows = model.forward([(other, min(7, len(other.tokens) - other.kv_len)), (one, count)])
+        assert np.array_equal(rows[-1], found[end - 1])
+
+
+@pytest.mark.parametrize("form", ["gptq-4-sym", "awq", "compressed-int8-channel", "fp8-block"])
+def test_heads_of_quantized_checkpoints(tmp_path: Path, form: str) -> None:
+    """The same values as floats give the same bits, in whatever form they were stored."""
+    source = make_checkpoint("tiny-deepseek_v2", tmp_path / "source", overrides=SIZES)
+    quantized, floats = tmp_path / "quantized", tmp_path / "floats"
+    quantize_checkpoint(source, quantized, floats, FORMATS[form])
+    wanted = all_logits(floats, quantization="off", dtype="float32")
+    found = all_logits(quantized, quantization="off", dtype="float32")
+    assert np.array_equal(found, wanted)
+    assert relative_error(found, transformers_logits(floats, PROMPT)) < 1e-4
+    assert relative_error(all_logits(quantized, dtype="float32"), wanted) < 0.1
