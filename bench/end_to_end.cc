@@ -265,7 +265,8 @@ void PrintHeader() {
 }
 
 void Run(const Options& options) {
-  const ModelConfig config = ReadModelConfig(options.model);
+  ModelConfig config = ReadModelConfig(options.model);
+  config.PutLatentsInPages();
   for (const Precision& quantization : kQuantizations) {
     if (!Options::Lists(options.quantization, quantization.name)) continue;
     Session session(options, quantization.quantization, config.vocab_size);
