@@ -47,7 +47,8 @@ build_cuda() { # build_cuda ARCHITECTURES
     -DMLC_NATIVE_CUDA_ARCHITECTURES="$1" &&
     quietly build/cuda.log cmake --build build/cuda -j "$jobs" \
       --target mlc_native_cuda cuda_kernels cuda_micro &&
-    "$PYTHON" tools/sass_check.py build/cuda/libmlc_native_cuda.so
+    "$PYTHON" tools/sass_check.py build/cuda/libmlc_native_cuda.so &&
+    ! nm -DC build/cuda/libmlc_native_cuda.so | grep 'cuda::LaunchKernel(' # hidden: see device.cuh
 }
 dry_run() { PYTHON="$PYTHON" quietly build/gpu_dry_run.log tools/gpu_check.sh --dry-run; }
 simulate() { "$1/tests/mlc_native_sim" --seeds "$2..$(($2 + $3 - 1))" --jobs "$jobs"; }
