@@ -1,5 +1,6 @@
 // SharedWeight is a weight of which several other weights are parts. It is loaded for the first of
-// them, and dropped when all of them have been.
+// them, and dropped when all of them have been. Its views, which the sources of those parts own,
+// share it. Threads: as of WeightSource; the loading thread makes, loads and drops views.
 #pragma once
 
 #include <cstdint>
