@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/latent.h"
 #include "timing.h"
 
 namespace mlc_native::kernels::cuda {
@@ -13,10 +13,19 @@ namespace mlc_native::kernels::cuda {
 struct Heads {
   const char* name;
   int64_t q, kv, dim;
+  int64_t latent = 0;  // of latent attention
+
+  int64_t value_dim() const { return latent > 0 ? latent : dim; }
+  int64_t arrays() const { return latent > 0 ? 1 : 2; }  // of pages
+  int64_t tile_rows() const { return latent > 0 ? kLatentTileRows : PrefillTileRows(q, kv, dim); }
+  // Of a query and a key.
+  double operations() const { return 2.0 * static_cast<double>(q * (dim + value_dim())); }
 };
 inline constexpr Heads kQwen06{"qwen3-0.6b", 16, 8, 128};
 inline constexpr Heads kLlama1{"llama-3.2-1b", 32, 8, 64};
 inline constexpr Heads kLlama8{"llama-3.1-8b", 32, 8, 128};
+inline constexpr Heads kDeepSeekLite{"deepseek-v2-lite", 16, 1, 576, 512};
+inline constexpr Heads kGlmFlash{"glm-4.7-flash", 20, 1, 576, 512};
 
 // A pool with `rows` sequences of `length` tokens, pages in random order.
 class Cache {
@@ -24,21 +33,23 @@ class Cache {
   Cache(const Heads& heads, int64_t rows, int64_t length, KvFormat format = KvFormat::kBFloat16)
       : pages_((length + kKvPageSize - 1) / kKvPageSize),
         pool_bytes_(rows * pages_ * heads.kv * KvHeadBytes(format, heads.dim)),
-        pools_(2 * pool_bytes_),
+        num_bytes_(heads.arrays() * pool_bytes_),
+        pools_(num_bytes_),
         tables_(Shuffled(rows * pages_)) {
     kv.format = format;
     kv.kv_heads = heads.kv;
     kv.head_dim = heads.dim;
+    kv.latent_dim = heads.latent;
     kv.num_pages = rows * pages_;
     kv.k = pools_.data();
-    kv.v = pools_.data(pool_bytes_);
+    if (heads.latent == 0) kv.v = pools_.data(pool_bytes_);
   }
-  double bytes() const { return 2.0 * static_cast<double>(pool_bytes_); }
+  double bytes() const { return static_cast<double>(num_bytes_); }
   AttentionArgs Args(const Heads& heads, const Buffer& q, const Buffer& out) const {
     return {.q = q.data(),
             .ldq = heads.q * heads.dim,
             .out = out.data(),
-            .ldo = heads.q * heads.dim,
+            .ldo = heads.q * heads.value_dim(),
             .q_heads = heads.q,
             .scale = 0.1f,
             .block_tables = tables_.data<int32_t>(),
@@ -56,6 +67,7 @@ class Cache {
 
   const int64_t pages_;
   const int64_t pool_bytes_;
+  const int64_t num_bytes_;
   const Buffer pools_;
   const Buffer tables_;
 };
@@ -66,9 +78,7 @@ struct DecodeInputs {
                KvFormat format = KvFormat::kBFloat16)
       : DecodeInputs(heads, bench.Size(num_rows, std::min<int64_t>(num_rows, 2)),
                      bench.Size(num_tokens, 200), format) {}
-  double operations() const {
-    return 4.0 * static_cast<double>(rows.m * length * heads.q * heads.dim);
-  }
+  double operations() const { return static_cast<double>(rows.m * length) * heads.operations(); }
 
   const Heads heads;
   const int64_t length;
@@ -83,7 +93,8 @@ struct DecodeInputs {
         out_(num_rows * heads.q * heads.dim * 2),
         lengths_(std::vector<int32_t>(num_rows, static_cast<int32_t>(num_tokens))),
         max_splits_(num_rows * MaxDecodeSplits(num_tokens)),
-        workspace_(static_cast<int64_t>(DecodeWorkspaceBytes(max_splits_, heads.q, heads.dim))),
+        workspace_(
+            static_cast<int64_t>(DecodeWorkspaceBytes(max_splits_, heads.q, heads.value_dim()))),
         splits_(static_cast<int64_t>(DecodeSplitsBytes(max_splits_))),
         args(cache.Args(heads, q_, out_)),
         rows{.lengths = lengths_.data<int32_t>(),

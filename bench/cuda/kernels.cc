@@ -189,6 +189,41 @@ void Experts(Bench& bench, int64_t m) {
             });
 }
 
+// What makes the keys of latent attention, which the queries of all heads are multiplied with: in
+// one launch, and in one for each head.
+void HeadProducts(Bench& bench, int64_t m) {
+  if (!bench.MayWant("head_products")) return;
+  const int64_t heads = kDeepSeekLite.q, n = bench.Size(kDeepSeekLite.latent, 32),
+                k = bench.Size(128, 64);
+  m = bench.Size(m, 3);
+  const int64_t bytes = n * k * 2;
+  const Buffer weights(heads * bytes), x(m * heads * k * 2), y(m * heads * n * 2);
+  const auto product = [&](int64_t head) -> GemvArgs {
+    return {.weight = weights.data(head * bytes),
+            .n = n,
+            .k = k,
+            .x = x.data(head * k * 2),
+            .ldx = heads * k,
+            .m = m,
+            .y = y.data(head * n * 2),
+            .ldy = heads * n};
+  };
+  const Cost cost{static_cast<double>(heads * (bytes + 2 * m * (n + k))),
+                  2.0 * static_cast<double>(m * heads * n * k)};
+  const std::string of_model = " deepseek-v2-lite m=" + std::to_string(m);
+  bench.Run("head_products together" + of_model, cost, 10, [&](int, Stream stream) {
+    GroupedGemv({.first = product(0),
+                 .weight_stride = bytes,
+                 .num_groups = heads,
+                 .x_step = k,
+                 .y_step = n},
+                stream);
+  });
+  bench.Run("head_products apart" + of_model, cost, 10, [&](int, Stream stream) {
+    for (int64_t head = 0; head < heads; ++head) Gemm(product(head), stream);
+  });
+}
+
 void Dequantizations(Bench& bench) {
   if (!bench.MayWant("dequantize")) return;
   Product p = kProducts[std::size(kProducts) - 3];  // the largest of a layer of 8B
@@ -235,7 +270,7 @@ void Prefill(Bench& bench, const Heads& heads, int64_t length) {
   const Cache cache(heads, 1, length);
   const int64_t row_bytes = heads.q * heads.dim * 2;
   const Buffer q(length * row_bytes), out(length * row_bytes);
-  const int64_t rows = PrefillTileRows(heads.q, heads.kv, heads.dim);
+  const int64_t rows = heads.tile_rows();
   std::vector<PrefillTile> tiles;
   for (int64_t at = 0; at < length; at += rows) {
     tiles.push_back({.row_begin = static_cast<int32_t>(at),
@@ -245,7 +280,7 @@ void Prefill(Bench& bench, const Heads& heads, int64_t length) {
   }
   std::reverse(tiles.begin(), tiles.end());
   const Buffer device_tiles(tiles);
-  const double operations = 2.0 * length * length * heads.q * heads.dim;
+  const double operations = 0.5 * length * length * heads.operations();
   const auto run = [&](const char* kernel, auto attention) {
     bench.Run(std::string(kernel) + " " + heads.name + " length=" + std::to_string(length),
               {cache.bytes(), operations}, 4, [&](int, Stream stream) {
@@ -254,7 +289,7 @@ void Prefill(Bench& bench, const Heads& heads, int64_t length) {
               });
   };
   run("prefill_attention", PrefillAttention);
-  if (HasWarpgroupPrefillAttention(cache.kv, cache.Args(heads, q, out))) {
+  if (heads.latent == 0 && HasWarpgroupPrefillAttention(cache.kv, cache.Args(heads, q, out))) {
     run("warpgroup_prefill_attention", WarpgroupPrefillAttention);
   }
 }
@@ -325,6 +360,7 @@ void RunAll(Bench& bench) {
   ProductsAroundNorms(bench, "bf16", WeightFormat::kBFloat16);
   ProductsAroundNorms(bench, "q4", WeightFormat::kQ4);
   for (int64_t m : {1, 16, 2048}) Experts(bench, m);
+  for (int64_t m : {1, 32, 256, 1024, 8192}) HeadProducts(bench, m);
   Dequantizations(bench);
   Decode(bench, kQwen06, 1, 512);
   Decode(bench, kLlama1, 1, 4096);
@@ -338,6 +374,14 @@ void RunAll(Bench& bench) {
   }
   Prefill(bench, kQwen06, 1024);
   Prefill(bench, kLlama8, 8192);
+  for (const KvFormat format : {KvFormat::kBFloat16, KvFormat::kFloat8}) {
+    for (const Heads& heads : {kDeepSeekLite, kGlmFlash}) {
+      for (const auto& [rows, length] : {std::pair{1, 512}, {1, 4096}, {64, 4096}, {256, 600}}) {
+        Decode(bench, heads, rows, length, format);
+      }
+    }
+  }
+  for (const int64_t length : {1024, 8192}) Prefill(bench, kDeepSeekLite, length);
   for (int64_t rows : {1, 64, 8192}) Norms(bench, rows);
   for (int64_t rows : {1, 64, 8192}) Activations(bench, rows);
   SamplingRow greedy, plain, top_p, top_k;

@@ -201,6 +201,39 @@ class Model:
 
 
 @dataclass(frozen=True)
+class LatentHeads:
+    """Of latent attention, with the constants of latent_worker.cuh."""
+
+    heads: int
+    key_dim: int = 576
+    value_dim: int = 512
+    key_bits: float = 16
+
+    # Keys of a step, and the clocks of a multiprocessor that widen them from 8 bits.
+    STEP, WIDENING = 32, 360
+
+    @property
+    def rows(self) -> int:
+        """Query heads of an item of decode."""
+        return 16 if self.heads <= 16 else 32
+
+    @property
+    def key_bytes(self) -> float:
+        return self.key_bits / 8 * self.key_dim
+
+    def with_float8_keys(self) -> LatentHeads:
+        return replace(self, key_bits=8 + 32 / self.key_dim)
+
+    def step(self, machine: Machine, rows: int) -> float:
+        """Seconds of a block: products, and the barriers in front of each of three parts."""
+        products = rows * self.STEP * (self.key_dim + self.value_dim)
+        seconds = products / machine.warp_products_per_clock / machine.clock + 3 * machine.barrier_s
+        if self.key_bits < 16:
+            seconds += self.WIDENING / machine.clock + machine.barrier_s
+        return seconds
+
+
+@dataclass(frozen=True)
 class Predictor:
     """Seconds of kernels and steps."""
 
@@ -390,6 +423,27 @@ class Predictor:
         step += 8 * MATRIX_BYTES * part / m.shared_bytes_per_clock / m.clock
         return self.edge + pairs / (128 * 64) * step / m.multiprocessors
 
+    def latent_decode_attention(self, rows: int, keys: int, model: LatentHeads) -> float:
+        """Of one layer, with the kernel that merges splits."""
+        m = self.machine
+        split = min(self.split(keys), max(keys, 1))
+        splits = math.ceil(keys / split)
+        items = rows * splits * math.ceil(model.heads / model.rows)
+        item = math.ceil(split / model.STEP) * model.step(m, model.rows)
+        item += 4 * m.cache_s + m.loaded_memory_s  # until its first keys are there
+        waves = max(1.0, items / (m.multiprocessors * 32 // model.rows))
+        parts = rows * splits * model.heads * model.value_dim * 4 if splits > 1 else 0
+        merge = self.edge + m.cache_s
+        if splits > 1:
+            merge += math.ceil(splits / 8) * m.cache_s + parts / m.cache_bytes_per_s
+        work = max(self.moved(rows * keys * model.key_bytes + parts), waves * item)
+        return self.edge + m.cache_s + work + merge
+
+    def latent_prefill_attention(self, rows: int, model: LatentHeads) -> float:
+        m = self.machine
+        steps = rows * (rows + model.STEP) / 2 * model.heads / (32 * model.STEP)
+        return self.edge + steps * model.step(m, 32) / m.multiprocessors
+
     def around(self, rows: int, model: Model) -> float:
         """Embedding, last norm, head, the three launches of sampling, and copies."""
         m = self.machine
@@ -458,6 +512,7 @@ MODELS = {
     "8B": Model(4096, 14336, 32, 32, 8, 128, 128256),
 }
 KERNEL_SHAPES = {"qwen3-0.6b": "0.6B", "llama-3.2-1b": "1B", "llama-3.1-8b": "8B"}
+LATENT_SHAPES = {"deepseek-v2-lite": LatentHeads(16), "glm-4.7-flash": LatentHeads(20)}
 BITS = {"bf16": 16, "fp8": 8.5, "q8": 8.25, "q4": 4.5}
 
 
@@ -465,11 +520,17 @@ def predict_kernel(name: str, predictor: Predictor | None = None) -> float | Non
     """Of a row of bench/cuda/kernels.cc, whose launches follow one another in a graph."""
     predictor = predictor or Predictor()
     if found := re.fullmatch(r"decode_attention (fp8 )?(\S+) rows=(\d+) length=(\d+)", name):
+        rows, keys = int(found[3]), int(found[4])
+        if latents := LATENT_SHAPES.get(found[2]):
+            of_type = latents.with_float8_keys() if found[1] else latents
+            return predictor.latent_decode_attention(rows, keys, of_type)
         model = MODELS[KERNEL_SHAPES[found[2]]]
         if found[1]:
             model = model.with_float8_keys()
-        return predictor.decode_attention(int(found[3]), int(found[4]), model)
+        return predictor.decode_attention(rows, keys, model)
     if found := re.fullmatch(r"prefill_attention (\S+) length=(\d+)", name):
+        if latents := LATENT_SHAPES.get(found[1]):
+            return predictor.latent_prefill_attention(int(found[2]), latents)
         return predictor.prefill_attention(int(found[2]), MODELS[KERNEL_SHAPES[found[1]]])
     if found := re.fullmatch(r"add_norm (\d+) rows=(\d+)", name):
         return predictor.norm(int(found[2]), int(found[1]))

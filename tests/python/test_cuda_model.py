@@ -61,6 +61,9 @@ def test_the_rows_of_the_benchmark_have_predictions() -> None:
         "gemv bf16 llama-3.1-8b head m=1",
         "decode_attention llama-3.1-8b rows=64 length=4096",
         "prefill_attention qwen3-0.6b length=1024",
+        "decode_attention deepseek-v2-lite rows=64 length=4096",
+        "decode_attention fp8 glm-4.7-flash rows=1 length=512",
+        "prefill_attention deepseek-v2-lite length=8192",
         "add_norm 4096 rows=64",
         "activate 14336 rows=1",
     ):

@@ -12,6 +12,7 @@
 // Bytes: keys and values once; per split 8 head_dim bytes of parts for each query head.
 #include "kernels/cuda/decode_lanes.cuh"
 #include "kernels/cuda/decode_worker.cuh"
+#include "kernels/cuda/latent.h"
 
 namespace mlc_native::kernels::cuda {
 inline namespace decode_attention_cu {
@@ -42,14 +43,15 @@ size_t ZeroedDecodeBytes(int64_t q_heads) {
   return static_cast<size_t>(kQueueSize + kMaxDecodeRows * q_heads) * sizeof(int32_t);
 }
 
-size_t DecodeWorkspaceBytes(int64_t max_splits, int64_t q_heads, int64_t head_dim) {
+size_t DecodeWorkspaceBytes(int64_t max_splits, int64_t q_heads, int64_t value_dim) {
   return AlignDecodeBytes(ZeroedDecodeBytes(q_heads)) +
          AlignDecodeBytes(static_cast<size_t>(max_splits * q_heads) * sizeof(float2)) +
-         static_cast<size_t>(max_splits * q_heads * head_dim) * sizeof(float);
+         static_cast<size_t>(max_splits * q_heads * value_dim) * sizeof(float);
 }
 
 void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,
                      Stream stream) {
+  if (kv.latent_dim > 0) return LatentDecodeAttention(kv, args, rows, stream);
   MLC_CHECK(kv.head_dim % kVector == 0 && kv.head_dim <= kMaxHeadDim) << kv.head_dim;
   MLC_CHECK(args.q_heads % kv.kv_heads == 0) << args.q_heads << " for " << kv.kv_heads;
   MLC_CHECK(IsAligned(kv.k) && IsAligned(kv.v)) << "pages begin at multiples of 16 bytes";

@@ -33,14 +33,22 @@ struct alignas(16) DecodeSplit {
 // and it is at least 1.
 struct DecodeSplits {
   int32_t* size;
+  int32_t* first_of_row;  // [rows + 1], of at most kMaxDecodeRows
   DecodeSplit* splits;
   int capacity;
 };
 
+// What lies in front of the splits.
+inline constexpr int64_t kSplitsHeadBytes = sizeof(DecodeSplit) + kMaxDecodeRows * sizeof(int32_t);
+static_assert(kSplitsHeadBytes % sizeof(DecodeSplit) == 0);
+
 inline DecodeSplits SplitsOf(const DecodeRows& rows) {
-  return {.size = static_cast<int32_t*>(rows.splits),
-          .splits = static_cast<DecodeSplit*>(rows.splits) + 1,
-          .capacity = static_cast<int>(rows.max_splits)};
+  auto* const size = static_cast<int32_t*>(rows.splits);
+  return {
+      .size = size,
+      .first_of_row = size + 1,
+      .splits = reinterpret_cast<DecodeSplit*>(static_cast<char*>(rows.splits) + kSplitsHeadBytes),
+      .capacity = static_cast<int>(rows.max_splits)};
 }
 
 struct DecodeWorkspace {

@@ -1,7 +1,7 @@
 // ListSplits: one block. Each thread counts the splits of several rows, a scan over the threads
 // follows, and then the threads take the splits of all rows in turn and write them.
 //
-// Bytes: 32 for each split.
+// Bytes: 32 for each split, and 4 for each row.
 #include "kernels/cuda/decode_items.cuh"
 
 namespace mlc_native::kernels::cuda {
@@ -94,6 +94,9 @@ __global__ void __launch_bounds__(kListThreads)
   const int m = static_cast<int>(args.rows.m);
   const int size = first_split[m];
   if (threadIdx.x == 0) *args.to.size = size;
+  for (int i = static_cast<int>(threadIdx.x); i <= m; i += kListThreads) {
+    args.to.first_of_row[i] = first_split[i];
+  }
   for (int i = static_cast<int>(threadIdx.x); i < size; i += kListThreads) {
     const int row = RowOf(first_split, m, i);
     const KeyRange keys = KeysOf(args.rows.lengths[row], args.window);
@@ -127,7 +130,8 @@ int64_t MaxDecodeSplits(int64_t length) {
 }
 
 size_t DecodeSplitsBytes(int64_t max_splits) {
-  return static_cast<size_t>(1 + max_splits) * sizeof(DecodeSplit);
+  return static_cast<size_t>(kSplitsHeadBytes) +
+         static_cast<size_t>(max_splits) * sizeof(DecodeSplit);
 }
 
 void ListSplits(const DecodeRows& rows, int64_t window, Stream stream) {

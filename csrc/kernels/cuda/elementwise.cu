@@ -64,28 +64,6 @@ __global__ void MoveRowsKernel(const __grid_constant__ MoveRowsArgs args) {
 }
 
 template <typename T>
-__global__ void MoveHeadsKernel(const __grid_constant__ MoveHeadsArgs args) {
-  WaitForPrevious();
-  int64_t of_head = 0;  // vectors
-  for (int p = 0; p < args.num_parts; ++p) of_head += args.parts[p].n / kVector;
-  const int64_t i = GlobalThread();
-  if (i >= args.m * args.heads * of_head) return;
-  const int64_t row = i / (args.heads * of_head);
-  const int64_t head = i / of_head % args.heads;
-  int64_t column = i % of_head * kVector;  // of this head's parts, one behind the other
-  int p = 0;
-  for (; column >= args.parts[p].n; ++p) column -= args.parts[p].n;
-  const HeadPart& part = args.parts[p];
-  float x[kVector] = {};
-  if (part.from != nullptr) {
-    LoadFloats(
-        static_cast<const T*>(part.from) + row * part.ld_from + head * part.from_step + column, x);
-  }
-  StoreFloats(static_cast<T*>(args.to) + row * args.ld_to + part.to + head * args.to_step + column,
-              x);
-}
-
-template <typename T>
 __global__ void AddPartsKernel(const __grid_constant__ AddPartsArgs args) {
   WaitForPrevious();
   const int64_t at = GlobalThread() * kVector;
@@ -171,8 +149,9 @@ __global__ void CopyPagesKernel(const CopyPagesArgs args) {
   const int64_t at = GlobalThread() * 16;
   if (at >= page_bytes) return;
   const PageCopy copy = args.copies[blockIdx.y];
-  char* pages = static_cast<char*>(blockIdx.z % 2 == 0 ? kv.k : kv.v);
-  pages += blockIdx.z / 2 * args.layer_stride + at;
+  const unsigned arrays = kv.v == nullptr ? 1 : 2;  // latents are keys alone
+  char* pages = static_cast<char*>(blockIdx.z % arrays == 0 ? kv.k : kv.v);
+  pages += blockIdx.z / arrays * args.layer_stride + at;
   *reinterpret_cast<uint4*>(pages + copy.dst_page * page_bytes) =
       *reinterpret_cast<const uint4*>(pages + copy.src_page * page_bytes);
 }
@@ -218,23 +197,6 @@ void MoveRows(const MoveRowsArgs& args, Stream stream) {
   });
 }
 
-void MoveHeads(const MoveHeadsArgs& args, Stream stream) {
-  int64_t of_head = 0;
-  for (int p = 0; p < args.num_parts; ++p) {
-    const HeadPart& part = args.parts[p];
-    MLC_CHECK(part.n > 0 && (part.n | part.to | part.ld_from | part.from_step) % kVector == 0)
-        << part.n << ' ' << part.to << ' ' << part.ld_from << ' ' << part.from_step;
-    of_head += part.n / kVector;
-  }
-  MLC_CHECK(of_head > 0 && (args.ld_to | args.to_step) % kVector == 0)
-      << args.ld_to << ' ' << args.to_step;
-  if (args.m == 0) return;
-  WithActivationType(args.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::Type;
-    Launch(MoveHeadsKernel<T>, OneThreadEach(args.m * args.heads * of_head), stream, args);
-  });
-}
-
 void Activate(const ActivateArgs& args, Stream stream) {
   MLC_CHECK(args.ffn % kVector == 0) << args.ffn;
   MLC_CHECK((args.rule.activation == Activation::kXielu) == (args.xielu != nullptr));
@@ -267,7 +229,7 @@ void CopyPages(const CopyPagesArgs& args, Stream stream) {
   if (args.num_copies == 0) return;
   LaunchShape shape = OneThreadEach(page_bytes / 16);
   shape.grid.y = static_cast<unsigned>(args.num_copies);
-  shape.grid.z = static_cast<unsigned>(2 * args.num_layers);
+  shape.grid.z = static_cast<unsigned>((kv.v == nullptr ? 1 : 2) * args.num_layers);
   Launch(CopyPagesKernel, shape, stream, args);
 }
 

@@ -68,7 +68,8 @@ void Route(const RouterRule& rule, const RouteArgs& args, const ExpertChoices& c
 // ---- Products of many matrices ----
 
 // y[i] = x[rows[i]] w^T (+ bias), with the weight and bias of the group that has i. The matrices of
-// all experts have one shape and format.
+// all experts have one shape and format. Without groups (of the heads of latent attention): every
+// matrix has all m rows, and its own columns of x and y.
 struct GroupedGemvArgs {
   GemvArgs first;  // x and y of all groups, weight and bias of expert 0; m is the most rows that a
                    // group can have, of any number. Neither float_output nor accumulate
@@ -76,6 +77,8 @@ struct GroupedGemvArgs {
   int64_t bias_stride = 0;
   const ExpertGroup* groups = nullptr;
   int64_t num_groups = 0;
+  int64_t x_step = 0;  // without groups: elements from each matrix to the next
+  int64_t y_step = 0;
   const int32_t* rows = nullptr;  // null: y[i] comes from x[i]
 };
 void GroupedGemv(const GroupedGemvArgs& args, Stream stream);

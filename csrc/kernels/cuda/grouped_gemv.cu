@@ -1,4 +1,5 @@
-// GroupedGemv: the products of a mixture of experts, each of the rows that have chosen the expert.
+// GroupedGemv: the products of a mixture of experts, each of the rows that have chosen the expert,
+// or those of all heads of latent attention, each of all rows.
 //
 // A block is a GemvWorker for 16 rows of one expert's weight; it takes the rows of the expert's
 // group up to 8 kTiles at a time. The grid has as many groups as there can be, so a captured launch
@@ -19,12 +20,25 @@ __device__ inline const void* Behind(const void* first, int64_t bytes) {
   return first == nullptr ? nullptr : static_cast<const char*>(first) + bytes;
 }
 
+// Of all rows: matrix blockIdx.y.
+__device__ inline ExpertGroup GroupOf(const GroupedGemvArgs& args) {
+  if (args.groups != nullptr) return args.groups[blockIdx.y];
+  return {.expert = static_cast<int32_t>(blockIdx.y),
+          .begin = 0,
+          .end = static_cast<int32_t>(args.first.m)};
+}
+
 // The product of a group, whose rows of y begin at its first place.
 template <typename T>
 __device__ inline GemvArgs ProductOf(const GroupedGemvArgs& args, const ExpertGroup& group) {
   GemvArgs product = args.first;
   product.weight = Behind(product.weight, group.expert * args.weight_stride);
   product.bias = Behind(product.bias, group.expert * args.bias_stride);
+  if (args.groups == nullptr) {
+    product.x = static_cast<const T*>(product.x) + group.expert * args.x_step;
+    product.y = static_cast<T*>(product.y) + group.expert * args.y_step;
+    return product;
+  }
   product.y = static_cast<T*>(product.y) + group.begin * product.ldy;
   if (args.rows == nullptr) {
     product.x = static_cast<const T*>(product.x) + group.begin * product.ldx;
@@ -41,7 +55,7 @@ __global__ void __launch_bounds__(kGemvThreads, kTiles < 4 ? 2 : 1)
   using Worker = GemvWorker<Format, kTiles, kHalves, true>;
   constexpr int kRows = 8 * kTiles;
   __shared__ typename Worker::Sums shared;
-  const ExpertGroup group = args.groups[blockIdx.y];
+  const ExpertGroup group = GroupOf(args);
   const GemvArgs product = ProductOf<T>(args, group);
   for (int64_t row = 0; row < product.m; row += kRows) {
     GemvArgs part = product;
@@ -64,7 +78,7 @@ __global__ void __launch_bounds__(kGemvThreads)
   WaitForPrevious();
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kGemvWarps + threadIdx.x / kWarp;
   if (column >= args.first.n) return;
-  const ExpertGroup group = args.groups[blockIdx.y];
+  const ExpertGroup group = GroupOf(args);
   const GemvArgs product = ProductOf<float>(args, group);
   const float* w = static_cast<const float*>(product.weight) + column * product.k;
   for (int64_t row = 0; row < product.m; ++row) {

@@ -70,27 +70,6 @@ struct MoveRowsArgs {
 };
 void MoveRows(const MoveRowsArgs& args, Stream stream);
 
-// For each head h of m rows and each part: to[row, part.to + h * to_step + i] = part.from[row, h *
-// part.from_step + i] for i < part.n; 0 without `from`.
-struct HeadPart {
-  const void* from = nullptr;
-  int64_t ld_from = 0;  // multiples of 8, as all of these
-  int64_t from_step = 0;
-  int64_t to = 0;
-  int64_t n = 0;
-};
-struct MoveHeadsArgs {
-  DType dtype = DType::kBFloat16;
-  void* to = nullptr;  // overlaps no part
-  int64_t ld_to = 0;
-  int64_t to_step = 0;
-  int64_t m = 0;
-  int64_t heads = 0;
-  int num_parts = 0;
-  HeadPart parts[7];
-};
-void MoveHeads(const MoveHeadsArgs& args, Stream stream);
-
 // sum[i] = the sum of `num_parts` parts, added in their order in float32. Part p begins at
 // parts + p * stride, but part `own` is in `sum`.
 struct AddPartsArgs {
@@ -172,11 +151,16 @@ struct KvPages {
   KvFormat format = KvFormat::kBFloat16;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;  // a multiple of 8, at most kMaxHeadDim
+  // Of latent attention (latent.h), else 0: the values are the last latent_dim elements of the
+  // keys, and v is null. head_dim is at most kMaxLatentDim + kMaxLatentRopeDim then.
+  int64_t latent_dim = 0;
   int64_t num_pages = 0;
   void* k = nullptr;
   void* v = nullptr;
 
   constexpr int64_t head_bytes() const { return KvHeadBytes(format, head_dim); }
+  // Of what attention gives for a query head.
+  constexpr int64_t value_dim() const { return latent_dim > 0 ? latent_dim : head_dim; }
 };
 inline constexpr int64_t kMaxHeadDim = 256;
 
@@ -280,7 +264,8 @@ inline constexpr int64_t kMaxDecodeRows = 1024;
 // Into how many splits the keys of a row of at most this length are divided at most, whatever the
 // window.
 int64_t MaxDecodeSplits(int64_t length);
-size_t DecodeWorkspaceBytes(int64_t max_splits, int64_t q_heads, int64_t head_dim);
+// value_dim: KvPages::value_dim.
+size_t DecodeWorkspaceBytes(int64_t max_splits, int64_t q_heads, int64_t value_dim);
 size_t ZeroedDecodeBytes(int64_t q_heads);
 // Writes how the keys of the rows are divided among blocks, for all layers with this window.
 // Requires: the MaxDecodeSplits of the rows' lengths add up to at most rows.max_splits.

@@ -13,22 +13,6 @@ struct QkRopeKernelArgs {
   QkRopeWriteKvArgs a;
 };
 
-// Divides the lane's part x of a head by the head's scale, which it returns. All lanes take part,
-// with zeros behind the head. The scale of a head with a NaN or an infinity is a NaN, which makes
-// all of it NaNs when it is read, so that codes need not tell.
-__device__ inline float ScaleHead(float (&x)[kVector]) {
-  float largest = 0.0f;
-#pragma unroll
-  for (int j = 0; j < kVector; ++j) {
-    largest = fmaxf(largest, x[j] == x[j] ? fabsf(x[j]) : INFINITY);
-  }
-  largest = ReduceWarp(largest, Max());
-  const float scale = largest < INFINITY ? largest / kMaxFloat8 : NAN;
-#pragma unroll
-  for (int j = 0; j < kVector; ++j) x[j] = scale > 0.0f ? x[j] / scale : 0.0f;
-  return scale;
-}
-
 // Loads come first, and none of them waits for another one but the angles for the position. The
 // weights of the norms do not even wait for the kernel before.
 template <typename T, typename Kv>
@@ -48,7 +32,8 @@ __global__ void __launch_bounds__(kRopeThreads)
   const RawVector8<T> elements = head.LoadElements(row);
   if (slot < 0) return;
 
-  float x[kVector];
+  float parts[1][kVector];
+  float (&x)[kVector] = parts[0];
   head.Compute(weights, elements, position, heads[warp], x);
   if (head.IsQ()) {
     if (head.HasColumn()) StoreFloats(head.RowOf(row) + head.Column(), x);
@@ -64,7 +49,7 @@ __global__ void __launch_bounds__(kRopeThreads)
                               (page * args.kv.kv_heads + kv_head) * args.kv.head_bytes();
   Kv* const to = reinterpret_cast<Kv*>(rows) + token * dim;
   if constexpr (kHasKvScales<Kv>) {
-    const float scale = ScaleHead(x);
+    const float scale = ScaleHead(parts);
     const int64_t row_bytes = dim * static_cast<int64_t>(sizeof(Kv));
     if (head.Column() == 0) reinterpret_cast<float*>(rows + kKvPageSize * row_bytes)[token] = scale;
   }

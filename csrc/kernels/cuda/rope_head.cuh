@@ -9,9 +9,34 @@
 
 namespace mlc_native::kernels::cuda {
 
-// The rotation of a lane's part of a head. Element i is paired with i + sign * distance.
+// Divides the lane's part x of a head by the head's scale, which it returns. All lanes take part,
+// with zeros behind the head. The scale of a head with a NaN or an infinity is a NaN, which makes
+// all of it NaNs when it is read, so that codes need not tell.
+template <int kVectors>
+__device__ inline float ScaleHead(float (&x)[kVectors][kVector]) {
+  float largest = 0.0f;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) {
+      largest = fmaxf(largest, x[v][j] == x[v][j] ? fabsf(x[v][j]) : INFINITY);
+    }
+  }
+  largest = ReduceWarp(largest, Max());
+  const float scale = largest < INFINITY ? largest / kMaxFloat8 : NAN;
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) x[v][j] = scale > 0.0f ? x[v][j] / scale : 0.0f;
+  }
+  return scale;
+}
+
+// The rotation of a lane's part of a head. Element i is paired with i + sign * distance. Args: of
+// QkRopeWriteKv or WriteLatents.
 struct Rotation {
-  __device__ Rotation(const QkRopeWriteKvArgs& args, int64_t position, int column)
+  template <typename Args>
+  __device__ Rotation(const Args& args, int64_t position, int column)
       : half(static_cast<int>(args.rotary_dim) / 2),
         distance(args.interleaved ? 1 : half),
         is_interleaved(args.interleaved) {

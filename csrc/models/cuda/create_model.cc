@@ -5,6 +5,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "config/device.h"
+#include "kernels/cuda/latent.h"
 #include "models/cuda/cuda_model.h"
 #include "models/cuda/sharded_model.h"
 #include "models/draft_loader.h"
@@ -66,20 +67,27 @@ void CheckExperts(const WeightPlan& plan) {
   }
 }
 
+ModelConfig ReadConfig(const ModelSource& source) {
+  ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
+  config.PutLatentsInPages();
+  return config;
+}
+
 // Checks the requirements of the kernels.
 void CheckSizes(const ModelConfig& config) {
   constexpr int64_t kVector = 8;
   constexpr int64_t kAnySize = int64_t{1} << 30;
   CheckSize("hidden_size", config.hidden_size, kVector, kernels::cuda::kMaxNormDim);
   CheckSize("intermediate_size", config.ffn_size, kVector, kAnySize);
-  CheckSize("head_dim", config.head_dim, kVector, kernels::cuda::kMaxHeadDim);
   if (config.latent) {
     const LatentConfig& latent = *config.latent;
     CheckSize("q_lora_rank", latent.q_rank, kVector, kernels::cuda::kMaxNormDim);
-    CheckSize("kv_lora_rank", latent.kv_rank, kVector, kernels::cuda::kMaxNormDim);
-    CheckSize("qk_nope_head_dim", latent.plain_dim, kVector, kernels::cuda::kMaxHeadDim);
-    CheckSize("qk_rope_head_dim", latent.rope_dim, kVector, kernels::cuda::kMaxHeadDim);
-    CheckSize("v_head_dim", latent.value_dim, kVector, kernels::cuda::kMaxHeadDim);
+    CheckSize("kv_lora_rank", latent.kv_rank, kVector, kernels::cuda::kMaxLatentDim);
+    CheckSize("qk_nope_head_dim", latent.plain_dim, kVector, kAnySize);
+    CheckSize("qk_rope_head_dim", latent.rope_dim, kVector, kernels::cuda::kMaxLatentRopeDim);
+    CheckSize("v_head_dim", latent.value_dim, kVector, kAnySize);
+  } else {
+    CheckSize("head_dim", config.head_dim, kVector, kernels::cuda::kMaxHeadDim);
   }
   if (config.experts) {
     const ExpertRule& rule = config.arch->experts;
@@ -192,7 +200,7 @@ std::vector<int> DevicesFrom(int first, int64_t count) {
 
 std::unique_ptr<Model> LoadSharded(const ModelSource& source, int first_device) {
   const std::vector<int> devices = DevicesFrom(first_device, source.tensor_parallel_shards);
-  const ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
+  const ModelConfig config = ReadConfig(source);
   const ModelConfig part = ShardOf(config, source.tensor_parallel_shards);
   CheckSizes(part);
   const auto load = [&](const Peer& peer, int device) {
@@ -232,7 +240,7 @@ std::unique_ptr<Model> LoadCudaModel(const ModelSource& source) {
   const int device = DeviceIndex(source.device);
   if (source.target != nullptr) return LoadCudaDraftHead(source, device);
   if (source.tensor_parallel_shards != 1) return LoadSharded(source, device);
-  ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
+  ModelConfig config = ReadConfig(source);
   CheckSizes(config);
   const Checkpoint checkpoint(source.path);
   const WeightPlan plan = MakePlan(config, checkpoint, source);

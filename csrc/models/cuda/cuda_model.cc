@@ -167,9 +167,7 @@ StepInputs::Limits CudaModel::MakeLimits(int64_t num_pages, int64_t max_num_rows
           .num_pages = num_pages,
           .vocab_size = config_.vocab_size,
           .num_ids = config_.draft_head ? config_.draft_head->num_embeddings : config_.vocab_size,
-          // None where PrefillAttention cannot compute a row of so many heads.
-          .tile_rows = std::max<int64_t>(
-              1, PrefillTileRows(config_.num_heads, config_.num_kv_heads, config_.head_dim))};
+          .tile_rows = std::max<int64_t>(1, CudaDecoder::TileRows(config_))};
 }
 
 int64_t CudaModel::WorkspaceBytes(const StepInputs::Limits& limits) const {

@@ -26,7 +26,7 @@ int64_t CudaDecoder::MaxSplitsAtOnce(const ModelConfig& config, const Limits& li
   const int64_t longest = MaxDecodeSplits(limits.max_length);
   const int64_t rows = std::min(limits.max_rows, std::clamp(limits.max_logits, kFew, kMany));
   const auto bytes = [&](int64_t splits) {
-    return DecodeWorkspaceBytes(splits, config.num_heads, config.head_dim);
+    return DecodeWorkspaceBytes(splits, config.num_heads, ValueDim(config));
   };
   const auto affordable =
       static_cast<int64_t>((kMaxDecodeBytes - bytes(0)) / (bytes(1) - bytes(0)));
@@ -58,7 +58,7 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   };
   const auto rows = [&](int64_t width) { return take(limits.max_rows * width, DTypeSize(dtype)); };
   const int64_t max_splits = MaxSplitsAtOnce(config, limits);
-  const size_t decode_bytes = DecodeWorkspaceBytes(max_splits, config.num_heads, config.head_dim);
+  const size_t decode_bytes = DecodeWorkspaceBytes(max_splits, config.num_heads, ValueDim(config));
   Buffers buffers{};
   // Comes first, so that the owner knows which part to set to zero.
   buffers.decode = take(static_cast<int64_t>(decode_bytes), 1);
@@ -66,12 +66,11 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   buffers.residual = static_cast<float*>(take(limits.max_rows * config.hidden_size, sizeof(float)));
   buffers.hidden = rows(config.hidden_size);
   buffers.output = config.parallel_blocks ? rows(config.hidden_size) : buffers.hidden;
-  buffers.qkv = rows(config.qkv_size());
-  buffers.attention = rows(config.q_size());
+  buffers.qkv = rows(std::max(QkvSize(config), config.values_size()));
+  buffers.attention = rows(AttentionSize(config));
   if (config.latent) {
     buffers.latents = rows(config.latent_size());
     buffers.queries = rows(config.latent->q_rank > 0 ? config.query_up_size() : 0);
-    buffers.key_values = rows(config.key_value_up_size());
   }
   const bool is_dense = !std::ranges::all_of(config.layers, &LayerConfig::has_experts);
   const int64_t shared_ffn = config.experts ? config.experts->shared_ffn_size : 0;
@@ -88,7 +87,7 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   }
   buffers.kept_residual =
       static_cast<float*>(take(limits.max_logits * config.hidden_size, sizeof(float)));
-  buffers.kept_attention = take(limits.max_logits * config.q_size(), DTypeSize(dtype));
+  buffers.kept_attention = take(limits.max_logits * AttentionSize(config), DTypeSize(dtype));
   if (config.parallel_blocks) {
     buffers.kept_input = take(limits.max_logits * config.hidden_size, DTypeSize(dtype));
   }
@@ -145,7 +144,6 @@ CudaDecoder::CudaDecoder(const ModelConfig& config, CudaDecoderWeights weights,
       limits_(limits),
       windows_(Windows(config_)),
       max_splits_(MaxSplitsAtOnce(config_, limits_)),
-      head_parts_(HeadPartsOf(config_)),
       many_rows_(std::move(many_rows)),
       stream_(stream),
       peer_(peer),
@@ -155,6 +153,7 @@ CudaDecoder::CudaDecoder(const ModelConfig& config, CudaDecoderWeights weights,
       }()) {
   MLC_CHECK(weights_.layers.size() == config_.layers.size() && kv_.size() == weights_.layers.size())
       << weights_.layers.size() << " layers";
+  MLC_CHECK(!config_.latent || config_.latent->in_pages);
   CheckExperts();
 }
 

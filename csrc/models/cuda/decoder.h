@@ -71,6 +71,9 @@ class CudaDecoder {
   };
 
   static size_t WorkspaceBytes(const ModelConfig& config, DType dtype, const Limits& limits);
+  // The most rows of a CudaBatch's tiles; 0: PrefillAttention cannot compute a row of so many
+  // heads.
+  static int64_t TileRows(const ModelConfig& config);
   // How many of the batch's decode rows a call of DecodeAttention computes, on which the launches
   // of a forward depend.
   static int64_t DecodeRowsAtOnce(const ModelConfig& config, const Limits& limits,
@@ -103,11 +106,10 @@ class CudaDecoder {
     void* hidden;     // [rows, hidden]: a block's input
     void* output;     // [rows, hidden]: its output; `hidden`, except where both blocks of a
                       // layer read the same input
-    void* qkv;        // [rows, q + 2 kv]
-    void* attention;  // [rows, q]
-    void* latents;    // of latent attention (latent_heads.h), as the next two
+    void* qkv;        // [rows, q + 2 kv], of latent attention [rows, q], then the values
+    void* attention;  // [rows, q]; of latent attention [rows, heads * latent]
+    void* latents;    // of latent attention (latent_heads.h), as the next one
     void* queries;
-    void* key_values;
     void* ffn;        // [rows, 2 ffn] or [rows, ffn], of the shared expert likewise
     void* activated;  // [rows, ffn]
     float* router;    // [rows, router's rows]; what follows is of the experts, by place
@@ -117,7 +119,7 @@ class CudaDecoder {
     void* expert_output;     // [rows * chosen, hidden], in the memory of expert_ffn
     void* shared;            // [rows, hidden]: output of the shared expert
     float* kept_residual;    // [logits, hidden]
-    void* kept_attention;    // [logits, q]
+    void* kept_attention;    // [logits, columns of `attention`]
     void* kept_input;        // [logits, hidden] where both blocks of a layer read the same input
     void* halves;            // of a draft head: [2 * rows, hidden], tokens and hidden states
     void* joined;            // [rows, 2 hidden]: the same
@@ -134,6 +136,16 @@ class CudaDecoder {
   // Rows of logits start at multiples of 32 bytes.
   static int64_t LdLogits(const ModelConfig& config) { return RoundUp8(config.vocab_size); }
   static int64_t RoundUp8(int64_t columns) { return (columns + 7) / 8 * 8; }
+  // Of a row and a query head, what attention gives; of a row all heads, and what it reads of it.
+  static int64_t ValueDim(const ModelConfig& config) {
+    return config.latent ? config.latent->kv_rank : config.head_dim;
+  }
+  static int64_t AttentionSize(const ModelConfig& config) {
+    return config.num_heads * ValueDim(config);
+  }
+  static int64_t QkvSize(const ModelConfig& config) {
+    return config.latent ? config.q_size() : config.qkv_size();
+  }
   // The windows of attention that the layers have, each once; 0: none.
   static std::vector<int64_t> Windows(const ModelConfig& config);
   // Of one call of DecodeAttention. Twice as many as rows of middling length have, since a pool is
@@ -159,7 +171,6 @@ class CudaDecoder {
   const Limits limits_;
   const std::vector<int64_t> windows_;
   const int64_t max_splits_;
-  const std::vector<HeadPart> head_parts_;
   const ManyRows many_rows_;
   const kernels::cuda::Stream stream_;
   const Peer peer_;

@@ -2,6 +2,7 @@
 // kernels.
 #include <algorithm>
 
+#include "kernels/cuda/latent.h"
 #include "models/cuda/decoder_ops.h"
 
 namespace mlc_native {
@@ -12,11 +13,9 @@ void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
   const auto& w = weights_.layers[layer];
   const bool own_weights = config_.qk_norm == QkNorm::kPerHeadOwnWeight;
   const bool per_head = config_.qk_norm == QkNorm::kPerHead || own_weights;
-  if (config_.latent) MakeHeads(layer);
+  if (config_.latent) return WriteLatents(layer);
   if (config_.qk_norm == QkNorm::kWholeProjection) NormalizeWholeProjections(layer);
-  const int rope = config_.layers[layer].rope;
-  const bool has_rope = rope != LayerConfig::kNoRope;
-  const CudaRope tables = has_rope ? weights_.ropes[static_cast<size_t>(rope)] : CudaRope();
+  const RopeOfLayer rope = RopeOf(layer);
   QkRopeWriteKv(decoder_.kv_[layer],
                 {.dtype = weights_.dtype,
                  .qkv = buffers_.qkv,
@@ -30,14 +29,21 @@ void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
                  .eps = config_.norm_eps,
                  .subtract_mean = config_.arch->norm_kind == NormKind::kLayer,
                  .rope_first = config_.arch->rope_before_qk_norm,
-                 .rotary_dim = has_rope ? config_.ropes[static_cast<size_t>(rope)].rotary_dim : 0,
+                 .rotary_dim = rope.rotary_dim,
                  .positions = batch_.positions,
                  .slots = batch_.slots,
-                 .cos = tables.cos,
-                 .sin = tables.sin,
+                 .cos = rope.tables.cos,
+                 .sin = rope.tables.sin,
                  .interleaved = config_.arch->interleaved_rope,
                  .q_scales = weights_.query_scales},
                 stream_);
+}
+
+CudaDecoder::Ops::RopeOfLayer CudaDecoder::Ops::RopeOf(size_t layer) const {
+  const int rope = config_.layers[layer].rope;
+  if (rope == LayerConfig::kNoRope) return {};
+  return {.rotary_dim = config_.ropes[static_cast<size_t>(rope)].rotary_dim,
+          .tables = weights_.ropes[static_cast<size_t>(rope)]};
 }
 
 // With several GPUs, of which each has some of the heads, the sums of squares are added up first.
@@ -86,9 +92,9 @@ void CudaDecoder::Ops::SumSquaresOverPeers() const {
 AttentionArgs CudaDecoder::Ops::MakeAttentionArgs(size_t layer) const {
   return {.dtype = weights_.dtype,
           .q = buffers_.qkv,
-          .ldq = config_.qkv_size(),
+          .ldq = QkvSize(config_),
           .out = buffers_.attention,
-          .ldo = config_.q_size(),
+          .ldo = AttentionSize(config_),
           .q_heads = config_.num_heads,
           .scale = config_.attention_scale,
           .soft_cap = config_.attention_soft_cap,
@@ -101,8 +107,13 @@ AttentionArgs CudaDecoder::Ops::MakeAttentionArgs(size_t layer) const {
 // Whether the tensor cores can do it; rows are computed one by one where they cannot.
 bool CudaDecoder::Ops::HasTiles() const {
   constexpr int64_t kTensorCoreK = 16;
-  return weights_.dtype != DType::kFloat32 && config_.head_dim % kTensorCoreK == 0 &&
-         PrefillTileRows(config_.num_heads, config_.num_kv_heads, config_.head_dim) > 0;
+  return weights_.dtype != DType::kFloat32 &&
+         (config_.latent || config_.head_dim % kTensorCoreK == 0) && TileRows(config_) > 0;
+}
+
+int64_t CudaDecoder::TileRows(const ModelConfig& config) {
+  if (config.latent) return kLatentTileRows;
+  return PrefillTileRows(config.num_heads, config.num_kv_heads, config.head_dim);
 }
 
 void CudaDecoder::Ops::Attend(size_t layer) {

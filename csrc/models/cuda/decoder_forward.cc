@@ -168,7 +168,7 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
               : LinearOfInput(linear, config_.latent ? buffers_.latents : buffers_.qkv));
     case LinearRole::kOut:
       return Defer(
-          LinearArgs(linear, config_.latent ? ValuesAlone() : attention_, buffers_.output));
+          LinearArgs(linear, config_.latent ? MakeValues(layer) : attention_, buffers_.output));
     case LinearRole::kGateUp:
       return Defer(LinearOfInput(linear, buffers_.ffn));
     case LinearRole::kDown:
@@ -189,10 +189,9 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
           stream_);
     case LinearRole::kQueryUp:
     case LinearRole::kKeyValueUp:
-      break;  // launched by MakeHeads
     case LinearRole::kHeadKeyUp:
     case LinearRole::kHeadValueUp:
-      break;  // pages have keys and values
+      break;  // launched by WriteLatents and MakeValues, or not at all
   }
   MLC_CHECK(false) << static_cast<int>(role);
 }

@@ -1,5 +1,7 @@
-// CudaDecoder: latent attention, as launches of the CUDA kernels: from the latents to the heads
-// that attention reads, and from its output to the values that the linear behind it reads.
+// CudaDecoder: latent attention, as launches of the CUDA kernels: from the latents to queries and
+// to the keys of the pages, and from attention's output to the values that the linear behind it
+// reads (latent_heads.h).
+#include "kernels/cuda/latent.h"
 #include "models/cuda/decoder_ops.h"
 
 namespace mlc_native {
@@ -19,71 +21,72 @@ void CudaDecoder::Ops::NormalizeLatent(size_t layer, NormRole role, int64_t colu
                            stream_);
 }
 
-void CudaDecoder::Ops::MakeHeads(size_t layer) const {
-  const LatentConfig& latent = *config_.latent;
+void CudaDecoder::Ops::ProjectHeads(size_t layer, LinearRole role, const RowsOfHeads& x,
+                                    const RowsOfHeads& y) const {
+  // More rows are worth a launch for each head.
+  constexpr int64_t kMostGrouped = 512;
   const auto& weights = weights_.layers[layer];
-  const int64_t kv_latent = config_.query_latent_size();
-  const auto up = [&](LinearRole role, int64_t column, void* y) {
-    GemvArgs args =
-        LinearArgs(weights.linear(role), Advance(buffers_.latents, column, weights_.dtype), y);
-    args.ldx = config_.latent_size();
-    LaunchLinear(args);
-  };
-  if (latent.q_rank > 0) {
-    NormalizeLatent(layer, NormRole::kQ, 0, latent.q_rank);
-    up(LinearRole::kQueryUp, 0, buffers_.queries);
+  GemvArgs head = LinearArgs(weights.linear(role), x.data, y.data);
+  head.ldx = x.ld;
+  head.ldy = y.ld;
+  if (num_rows_ <= kMostGrouped) {
+    return GroupedGemv({.first = head,
+                        .weight_stride = StridesOf(weights, role).matrix,
+                        .num_groups = config_.num_heads,
+                        .x_step = x.step,
+                        .y_step = y.step},
+                       stream_);
   }
-  NormalizeLatent(layer, NormRole::kK, kv_latent, latent.kv_rank);
-  up(LinearRole::kKeyValueUp, kv_latent, buffers_.key_values);
-
-  MoveHeadsArgs args{.dtype = weights_.dtype,
-                     .to = buffers_.qkv,
-                     .ld_to = config_.qkv_size(),
-                     .to_step = config_.head_dim,
-                     .m = num_rows_,
-                     .heads = config_.num_heads,
-                     .num_parts = 0,
-                     .parts = {}};
-  for (const mlc_native::HeadPart& part : decoder_.head_parts_) {
-    kernels::cuda::HeadPart& to = args.parts[args.num_parts++];
-    to = {.from_step = part.from_step, .to = part.to, .n = part.n};
-    switch (part.rows) {
-      case LatentRows::kLatents:
-        to.from = buffers_.latents;
-        to.ld_from = config_.latent_size();
-        break;
-      case LatentRows::kQueries:
-        to.from = buffers_.queries;
-        to.ld_from = config_.query_up_size();
-        break;
-      case LatentRows::kKeyValues:
-        to.from = buffers_.key_values;
-        to.ld_from = config_.key_value_up_size();
-        break;
-      case LatentRows::kZeros:
-        continue;
-    }
-    to.from = Advance(to.from, part.from, weights_.dtype);
+  for (int i = 0; i < config_.num_heads; ++i) {
+    head.weight = weights.linear(role, i).matrix.data;
+    head.x = Advance(x.data, i * x.step, weights_.dtype);
+    head.y = Advance(y.data, i * y.step, weights_.dtype);
+    LaunchLinear(head);
   }
-  MoveHeads(args, stream_);
 }
 
-// In the memory of q, k and v, which nothing reads any more.
-const void* CudaDecoder::Ops::ValuesAlone() const {
-  const int64_t values = config_.latent->value_dim;
-  if (values == config_.head_dim) return attention_;
-  MoveHeads({.dtype = weights_.dtype,
-             .to = buffers_.qkv,
-             .ld_to = config_.values_size(),
-             .to_step = values,
-             .m = num_rows_,
-             .heads = config_.num_heads,
-             .num_parts = 1,
-             .parts = {{.from = attention_,
-                        .ld_from = config_.q_size(),
-                        .from_step = config_.head_dim,
-                        .n = values}}},
-            stream_);
+void CudaDecoder::Ops::WriteLatents(size_t layer) const {
+  const LatentConfig& latent = *config_.latent;
+  const int64_t kv_latent = config_.query_latent_size();
+  const DType dtype = weights_.dtype;
+  RowsOfHeads queries{buffers_.latents, config_.latent_size(), latent.query_dim()};
+  if (latent.q_rank > 0) {
+    NormalizeLatent(layer, NormRole::kQ, 0, latent.q_rank);
+    queries = {buffers_.queries, config_.query_up_size(), latent.query_dim()};
+    GemvArgs up = LinearArgs(weights_.layers[layer].linear(LinearRole::kQueryUp), buffers_.latents,
+                             buffers_.queries);
+    up.ldx = config_.latent_size();
+    LaunchLinear(up);
+  }
+  NormalizeLatent(layer, NormRole::kK, kv_latent, latent.kv_rank);
+  ProjectHeads(layer, LinearRole::kHeadKeyUp, queries,
+               {Advance(buffers_.qkv, latent.rope_dim, dtype), config_.q_size(), config_.head_dim});
+  const RopeOfLayer rope = RopeOf(layer);
+  kernels::cuda::WriteLatents(decoder_.kv_[layer],
+                              {.dtype = dtype,
+                               .queries = Advance(queries.data, latent.plain_dim, dtype),
+                               .ld_queries = queries.ld,
+                               .query_step = queries.step,
+                               .latents = Advance(buffers_.latents, kv_latent, dtype),
+                               .ld_latents = config_.latent_size(),
+                               .q = buffers_.qkv,
+                               .ldq = config_.q_size(),
+                               .q_heads = config_.num_heads,
+                               .m = num_rows_,
+                               .rotary_dim = rope.rotary_dim,
+                               .positions = batch_.positions,
+                               .slots = batch_.slots,
+                               .cos = rope.tables.cos,
+                               .sin = rope.tables.sin,
+                               .interleaved = config_.arch->interleaved_rope},
+                              stream_);
+}
+
+// In the memory of the queries, which nothing reads any more.
+const void* CudaDecoder::Ops::MakeValues(size_t layer) const {
+  ProjectHeads(layer, LinearRole::kHeadValueUp,
+               {attention_, AttentionSize(config_), config_.latent->kv_rank},
+               {buffers_.qkv, config_.values_size(), config_.latent->value_dim});
   return buffers_.qkv;
 }
 

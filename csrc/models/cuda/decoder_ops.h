@@ -1,7 +1,7 @@
 // The operations of run_layers.h as launches of the CUDA kernels, for one forward of a CudaDecoder.
 //
-// Implemented in decoder_forward.cc (a layer), decoder_attention.cc, decoder_experts.cc,
-// decoder_states.cc and decoder_draft.cc. Lives as long as the forward.
+// Implemented in decoder_forward.cc (a layer), decoder_attention.cc, decoder_latent.cc,
+// decoder_experts.cc, decoder_states.cc and decoder_draft.cc. Lives as long as the forward.
 #pragma once
 
 #include <cstdint>
@@ -108,11 +108,25 @@ class CudaDecoder::Ops {
   kernels::cuda::GroupedGemvArgs ExpertArgs(size_t layer, LinearRole role, const void* x,
                                             const int32_t* rows, void* y) const;
   kernels::cuda::ActivationRule ExpertActivation() const;
-  // Of latent attention: q, k and v from the latents (decoder_latent.cc).
-  void MakeHeads(size_t layer) const;
+  // Rows of all heads: row i of head h begins at data + i * ld + h * step.
+  struct RowsOfHeads {
+    void* data;
+    int64_t ld;
+    int64_t step;
+  };
+  // Of latent attention (decoder_latent.cc): q, and the keys of the pages, from the latents.
+  void WriteLatents(size_t layer) const;
   void NormalizeLatent(size_t layer, NormRole role, int64_t column, int64_t dim) const;
-  // Attention's output without what fills up the values.
-  const void* ValuesAlone() const;
+  // The product of each head with its own matrix.
+  void ProjectHeads(size_t layer, LinearRole role, const RowsOfHeads& x,
+                    const RowsOfHeads& y) const;
+  // The values of all heads, from attention's output.
+  const void* MakeValues(size_t layer) const;
+  struct RopeOfLayer {
+    int64_t rotary_dim = 0;  // 0: no rope
+    CudaRope tables{};
+  };
+  RopeOfLayer RopeOf(size_t layer) const;
   void NormalizeWholeProjections(size_t layer) const;
   void SumSquaresOverPeers() const;
   bool HasTiles() const;

@@ -14,28 +14,33 @@ int64_t PageBytes(const ModelConfig& config, kernels::KvFormat format) {
   return config.num_kv_heads * kernels::cuda::KvHeadBytes(format, config.head_dim);
 }
 
+// Keys and values; latents are keys alone.
+int64_t NumArrays(const ModelConfig& config) { return config.latent ? 1 : 2; }
+
 }  // namespace
 
 DeviceKv::DeviceKv(const ModelConfig& config, kernels::KvFormat format, int64_t num_pages)
     : copies_(kMaxCopies * sizeof(PageCopy)) {
   const int64_t bytes =
       (num_pages * PageBytes(config, format) + kLayerAlign - 1) / kLayerAlign * kLayerAlign;
-  layer_bytes_ = 2 * bytes;
+  layer_bytes_ = NumArrays(config) * bytes;
   memory_ = kernels::cuda::DeviceMemory(config.layers.size() * static_cast<size_t>(layer_bytes_));
   std::byte* data = memory_.data();
   for (size_t i = 0; i < config.layers.size(); ++i) {
     layers_.push_back({.format = format,
                        .kv_heads = config.num_kv_heads,
                        .head_dim = config.head_dim,
+                       .latent_dim = config.latent ? config.latent->kv_rank : 0,
                        .num_pages = num_pages,
                        .k = data,
-                       .v = data + bytes});
+                       .v = config.latent ? nullptr : data + bytes});
     data += layer_bytes_;
   }
 }
 
 int64_t DeviceKv::BytesPerToken(const ModelConfig& config, kernels::KvFormat format) {
-  return 2 * static_cast<int64_t>(config.layers.size()) * PageBytes(config, format) / kKvPageSize;
+  return NumArrays(config) * static_cast<int64_t>(config.layers.size()) *
+         PageBytes(config, format) / kKvPageSize;
 }
 
 void DeviceKv::CopyPages(std::span<const PageCopy> copies, kernels::cuda::Stream stream) {

@@ -1,5 +1,5 @@
-"""Latent attention on the CPU: pages have the latents, and what makes keys and values of them is a
-matrix of each head (csrc/models/latent_heads.h). What families compute is in test_families.py."""
+"""Latent attention: pages have the latents, and what makes keys and values of them is a matrix of
+each head (csrc/models/latent_heads.h). What families compute is in test_families.py."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_model import find_test_library
 from paged_driver import (
     PagedModel,
     PagedSequence,
@@ -19,7 +20,7 @@ from paged_driver import (
 )
 from quantized_checkpoints import FORMATS, quantize_checkpoint
 
-from mlc_native import EngineConfig, SyncMLCEngine, inspect_model
+from mlc_native import EngineConfig, GenerationConfig, SyncMLCEngine, inspect_model
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 from make_random_checkpoint import SHAPES, make_checkpoint
@@ -101,3 +102,51 @@ def test_heads_of_quantized_checkpoints(tmp_path: Path, form: str) -> None:
     assert np.array_equal(found, wanted)
     assert relative_error(found, transformers_logits(floats, PROMPT)) < 1e-4
     assert relative_error(all_logits(quantized, dtype="float32"), wanted) < 0.1
+
+
+def greedy_on_cuda(path: Path, **options: Any) -> tuple[list[int], list[float], dict[str, Any]]:
+    """Tokens behind two prompts of which one begins with the other, their log probabilities, and
+    the engine's memory, through the emulator."""
+    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
+    config = EngineConfig(max_num_sequence=2, max_total_sequence_length=512, **options)
+    engine = SyncMLCEngine(str(path), "cuda:0", model_lib=library, engine_config=config)
+    request = GenerationConfig(max_tokens=4, temperature=0, logprobs=True)
+    tokens, logprobs = [], []
+    for prompt in (PROMPT[:70], PROMPT[:90]):
+        answers = engine.generate([prompt], request)[1]
+        for answer in map(json.loads, answers[0][0]):
+            tokens.append(answer["token"])
+            logprobs.append(answer["logprob"])
+    summary = json.loads(engine._core.debug_call("load_summary"))
+    engine.unload()
+    return tokens, logprobs, summary
+
+
+@pytest.mark.parametrize("like", LATENT)
+def test_cuda_has_the_tokens_of_the_cpu(like: str, tmp_path: Path) -> None:
+    path = make_checkpoint(like, tmp_path / like)
+    tokens, logprobs, summary = greedy_on_cuda(path, dtype="float32")
+    shape = SHAPES[like]
+    latent = shape["qk_rope_head_dim"] + shape["kv_lora_rank"]
+    assert summary["kv_bytes"] == summary["kv_tokens"] * shape["num_hidden_layers"] * 4 * latent
+    engine = SyncMLCEngine(str(path), "cpu", engine_config=EngineConfig(dtype="float32"))
+    request = GenerationConfig(max_tokens=4, temperature=0, logprobs=True)
+    answers = [engine.generate([PROMPT[:n]], request)[1][0][0] for n in (70, 90)]
+    wanted = [json.loads(answer) for answer in [*answers[0], *answers[1]]]
+    assert tokens == [answer["token"] for answer in wanted]
+    assert logprobs == pytest.approx([answer["logprob"] for answer in wanted], abs=1e-4)
+
+
+@pytest.mark.parametrize(("options", "most"), [
+    ({"dtype": "bfloat16"}, 0.03),
+    ({"dtype": "float16"}, 0.005),
+    ({"dtype": "bfloat16", "kv_cache_dtype": "float8"}, 0.1),
+    ({"dtype": "float16", "quantization": "q8"}, 0.1),
+])  # fmt: skip
+def test_cuda_of_few_bits_is_near_float32(
+    dense: tuple[Path, np.ndarray], options: dict[str, Any], most: float
+) -> None:
+    """Of the first token; those behind it may be others."""
+    wanted = greedy_on_cuda(dense[0], dtype="float32")[1]
+    found = greedy_on_cuda(dense[0], **options)[1]
+    assert found[0] == pytest.approx(wanted[0], abs=most)

@@ -23,10 +23,16 @@ class DecodeSplitsTest : public CudaKernelTest {
                 .splits = memory.data()},
                window, nullptr);
     std::vector<DecodeSplit> all = memory.Download();
-    int32_t size = 0;
-    std::memcpy(&size, all.data(), sizeof size);
-    all.erase(all.begin());
-    all.resize(static_cast<size_t>(size));
+    // The number of splits, the first one of each row, and their number again.
+    std::vector<int32_t> head(lengths.size() + 2);
+    std::memcpy(head.data(), all.data(), head.size() * sizeof(int32_t));
+    all.erase(all.begin(), all.begin() + kSplitsHeadBytes / sizeof(DecodeSplit));
+    EXPECT_EQ(head.back(), head.front());
+    all.resize(static_cast<size_t>(head.front()));
+    for (int32_t row = 0; row < std::ssize(lengths); ++row) {
+      const auto first = std::ranges::find_if(all, [&](const auto& s) { return s.row >= row; });
+      EXPECT_EQ(head[row + 1], first - all.begin()) << row;
+    }
     return all;
   }
 

@@ -1,0 +1,340 @@
+// Latent attention: up to 32 query heads and tokens read the same keys (latent_worker.cuh).
+//
+// Single rows: an item of work is a split of a row's keys and up to 16 or 32 of its query heads.
+// Blocks are persistent and take items in turn from the list of splits (decode_items.cuh). Where a
+// row has several splits, their parts go to the workspace, and MergeSplitsKernel adds them up in
+// their order: a block of its own for each row and head, because the parts of all heads would be
+// too much for the block that finishes last.
+//
+// Prompts: a block has 32 rows of a tile, tokens times query heads.
+//
+// Bytes: 2 (latent_dim + rope_dim) for a key, once for all heads of an item; per split 8 latent_dim
+// of parts for each query head. Operations: 2 (2 latent_dim + rope_dim) per query head and key.
+#include "kernels/cuda/latent_worker.cuh"
+
+namespace mlc_native::kernels::cuda {
+inline namespace latent_attention_cu {
+
+struct LatentDecodeArgs {
+  KvPages kv;
+  AttentionArgs a;
+  DecodeSplits splits;
+  float2* softmax;       // [splits, q_heads]: maximum (base 2) and sum
+  float* parts;          // [splits, q_heads, latent_dim]
+  DecodeDivisor pieces;  // of a split: some of the heads
+};
+
+struct LatentPrefillArgs {
+  KvPages kv;
+  AttentionArgs a;
+  const PrefillTile* tiles;
+  DecodeDivisor heads;
+};
+
+template <typename T>
+__device__ inline void StorePair(T* to, float x0, float x1) {
+  if constexpr (sizeof(T) == 2) {
+    *reinterpret_cast<uint32_t*>(to) = Pack<T>(x0, x1);
+  } else {
+    *reinterpret_cast<float2*>(to) = {x0, x1};
+  }
+}
+
+// What becomes of the sums of heads of a split.
+template <typename T>
+struct LeaveSplit {
+  __device__ void operator()(int head, int column, float x0, float x1,
+                             SoftmaxOfHead softmax) const {
+    if (split.num_splits == 1) {
+      const float factor = 1.0f / softmax.y;
+      T* const out = static_cast<T*>(args.a.out) + split.row * args.a.ldo;
+      return StorePair(out + head * args.kv.latent_dim + column, factor * x0, factor * x1);
+    }
+    const int64_t part = split_index * args.a.q_heads + head;
+    StorePair(args.parts + part * args.kv.latent_dim + column, x0, x1);
+    if (column == 0) args.softmax[part] = softmax;
+  }
+
+  const LatentDecodeArgs& args;
+  const DecodeSplit& split;
+  int64_t split_index;
+};
+
+template <typename T, typename Kv, typename Shape, typename Rules>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
+    LatentDecodeKernel(const __grid_constant__ LatentDecodeArgs args) {
+  WaitForPrevious();
+  const int num_items = *args.splits.size * args.pieces.divisor;
+  const auto q_heads = static_cast<int>(args.a.q_heads);
+  for (int i = static_cast<int>(blockIdx.x); i < num_items; i += static_cast<int>(gridDim.x)) {
+    const int index = args.pieces.Quotient(i);
+    const int first = (i - index * args.pieces.divisor) * Shape::kRows;
+    const int num_rows = min(q_heads - first, Shape::kRows);
+    const DecodeSplit split = args.splits.splits[index];
+    const T* q =
+        static_cast<const T*>(args.a.q) + split.row * args.a.ldq + first * args.kv.head_dim;
+    const int end = split.begin + split.count;
+    const LeaveSplit<T> leave{args, split, index};
+    LatentWorker<T, Kv, Shape, Rules>(args.kv, args.a.scale, DynamicShared())
+        .Run(
+            {args.a.block_tables + split.table * args.a.ld_block_tables, split.begin, end},
+            [&](int row) { return row < num_rows ? q + row * args.kv.head_dim : nullptr; },
+            [&](int row) { return row < num_rows ? end : 0; },
+            [&](int row, int column, float x0, float x1, SoftmaxOfHead softmax) {
+              if (row < num_rows) leave(first + row, column, x0, x1, softmax);
+            });
+  }
+}
+
+template <typename T, typename Kv, typename Shape, typename Rules>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
+    LatentPrefillKernel(const __grid_constant__ LatentPrefillArgs args) {
+  WaitForPrevious();
+  const PrefillTile tile = args.tiles[blockIdx.x];
+  const int heads = args.heads.divisor;
+  const int first = static_cast<int>(blockIdx.y) * Shape::kRows;
+  const int end = tile.num_rows * heads;
+  if (first >= end) return;
+  const int last_token = args.heads.Quotient(min(first + Shape::kRows, end) - 1);
+  // The row and head of a row of the block.
+  const auto at = [&](int row, int64_t ld, int64_t step) {
+    const int token = args.heads.Quotient(first + row);
+    return (tile.row_begin + token) * ld + (first + row - token * heads) * step;
+  };
+  LatentWorker<T, Kv, Shape, Rules>(args.kv, args.a.scale, DynamicShared())
+      .Run(
+          {args.a.block_tables + tile.table * args.a.ld_block_tables, 0,
+           tile.first_position + last_token + 1},
+          [&](int row) {
+            return first + row < end
+                       ? static_cast<const T*>(args.a.q) + at(row, args.a.ldq, args.kv.head_dim)
+                       : nullptr;
+          },
+          [&](int row) {
+            return first + row < end ? tile.first_position + args.heads.Quotient(first + row) + 1
+                                     : 0;
+          },
+          [&](int row, int column, float x0, float x1, SoftmaxOfHead softmax) {
+            if (first + row >= end) return;
+            const float factor = 1.0f / softmax.y;
+            StorePair(
+                static_cast<T*>(args.a.out) + at(row, args.a.ldo, args.kv.latent_dim) + column,
+                factor * x0, factor * x1);
+          });
+}
+
+// ---- float32, without tensor cores ----
+
+constexpr int kFloatThreads = 256;
+constexpr int kFloatWarps = kFloatThreads / kWarp;
+static_assert(kFloatWarps == kMaxItemHeads, "a warp has the softmax of a head");
+
+struct FloatShared {
+  float queries[kMaxItemHeads][kMaxLatentDim + kMaxLatentRopeDim];
+  float weights[kMaxItemHeads][kMaxSplit];  // at first, scores
+  SoftmaxOfHead softmax[kMaxItemHeads];
+};
+
+// The heads [first, first + num_heads) of a split.
+__device__ inline void RunFloatItem(const LatentDecodeArgs& args, const LeaveSplit<float>& leave,
+                                    int first, int num_heads, FloatShared& shared) {
+  const DecodeSplit& split = leave.split;
+  const auto dim = static_cast<int>(args.kv.head_dim);
+  const auto latent = static_cast<int>(args.kv.latent_dim);
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / kWarp;
+  const int lane = thread % kWarp;
+  const float* q = static_cast<const float*>(args.a.q) + split.row * args.a.ldq + first * dim;
+  for (int i = thread; i < num_heads * dim; i += kFloatThreads)
+    shared.queries[i / dim][i % dim] = q[i];
+  __syncthreads();
+  const int32_t* table = args.a.block_tables + split.table * args.a.ld_block_tables;
+  const auto key_at = [&](int index) {
+    const int position = split.begin + index;
+    const int64_t slot = table[position / kKvPageSize] * kKvPageSize + position % kKvPageSize;
+    return static_cast<const float*>(args.kv.k) + slot * dim;
+  };
+  for (int k = warp; k < split.count; k += kFloatWarps) {
+    const float* key = key_at(k);
+    for (int head = 0; head < num_heads; ++head) {
+      float sum = 0.0f;
+      for (int i = lane; i < dim; i += kWarp) sum += key[i] * shared.queries[head][i];
+      sum = ReduceWarp(sum, Plus());
+      if (lane == 0) shared.weights[head][k] = kLog2E * args.a.scale * sum;
+    }
+  }
+  __syncthreads();
+  if (warp < num_heads) {
+    float* const weights = shared.weights[warp];
+    float max = -INFINITY;
+    for (int k = lane; k < split.count; k += kWarp) max = fmaxf(max, weights[k]);
+    max = ReduceWarp(max, Max());
+    float total = 0.0f;
+    for (int k = lane; k < split.count; k += kWarp) {
+      weights[k] = Exp2(weights[k] - max);
+      total += weights[k];
+    }
+    total = ReduceWarp(total, Plus());
+    if (lane == 0) shared.softmax[warp] = {max, total};
+  }
+  __syncthreads();
+  for (int column = 2 * thread; column < latent; column += 2 * kFloatThreads) {
+    for (int head = 0; head < num_heads; ++head) {
+      float x0 = 0.0f;
+      float x1 = 0.0f;
+      for (int k = 0; k < split.count; ++k) {
+        const float* value = key_at(k) + dim - latent + column;
+        x0 += shared.weights[head][k] * value[0];
+        x1 += shared.weights[head][k] * value[1];
+      }
+      leave(first + head, column, x0, x1, shared.softmax[head]);
+    }
+  }
+  __syncthreads();  // shared memory goes to the next item
+}
+
+__global__ void __launch_bounds__(kFloatThreads)
+    FloatLatentDecodeKernel(const __grid_constant__ LatentDecodeArgs args) {
+  WaitForPrevious();
+  __shared__ FloatShared shared;
+  const int num_items = *args.splits.size * args.pieces.divisor;
+  const auto q_heads = static_cast<int>(args.a.q_heads);
+  for (int i = static_cast<int>(blockIdx.x); i < num_items; i += static_cast<int>(gridDim.x)) {
+    const int index = args.pieces.Quotient(i);
+    const int first = (i - index * args.pieces.divisor) * kMaxItemHeads;
+    const DecodeSplit split = args.splits.splits[index];
+    RunFloatItem(args, {args, split, index}, first, min(q_heads - first, kMaxItemHeads), shared);
+  }
+}
+
+// ---- Merge ----
+
+constexpr int kMergeThreads = static_cast<int>(kMaxLatentDim) / 4;
+constexpr int kMergedAtOnce = 8;  // whose parts a thread loads together
+
+// A block of a head and a row. A thread has four neighbours.
+template <typename T>
+__global__ void __launch_bounds__(kMergeThreads)
+    MergeSplitsKernel(const __grid_constant__ LatentDecodeArgs args) {
+  WaitForPrevious();
+  const auto head = static_cast<int>(blockIdx.x);
+  const auto row = static_cast<int>(blockIdx.y);
+  const int begin = args.splits.first_of_row[row];
+  const int end = args.splits.first_of_row[row + 1];
+  const int column = static_cast<int>(threadIdx.x) * 4;
+  if (end - begin < 2 || column >= args.kv.latent_dim) return;
+  DecodePart sum;
+  for (int i = begin; i < end; i += kMergedAtOnce) {
+    DecodePart parts[kMergedAtOnce];
+#pragma unroll
+    for (int j = 0; j < kMergedAtOnce; ++j) {
+      const int64_t at = min(i + j, end - 1) * args.a.q_heads + head;
+      parts[j] = {args.softmax[at],
+                  *reinterpret_cast<const float4*>(args.parts + at * args.kv.latent_dim + column)};
+    }
+#pragma unroll
+    for (int j = 0; j < kMergedAtOnce; ++j) {
+      if (i + j < end) sum.Add(parts[j]);
+    }
+  }
+  const float4 x = Scaled(sum.sum, 1.0f / sum.softmax.y);
+  T* const out =
+      static_cast<T*>(args.a.out) + row * args.a.ldo + head * args.kv.latent_dim + column;
+  StorePair(out, x.x, x.y);
+  StorePair(out + 2, x.z, x.w);
+}
+
+// ---- Launches ----
+
+void CheckAttention(const KvPages& kv, const AttentionArgs& args) {
+  CheckLatents(kv);
+  MLC_CHECK(args.window == 0 && args.soft_cap == 0 && args.sinks == nullptr);
+}
+
+DecodeDivisor PiecesOf(int64_t q_heads, int most) {
+  return DivisorOf((static_cast<int>(q_heads) + most - 1) / most);
+}
+
+template <typename Shape>
+unsigned PersistentBlocks() {
+  return static_cast<unsigned>(NumMultiprocessors() * Shape::kBlocks);
+}
+
+template <typename T, typename Kv, typename Shape>
+void LaunchDecode(LatentDecodeArgs args, Stream stream) {
+  args.pieces = PiecesOf(args.a.q_heads, Shape::kRows);
+  const LaunchShape shape{.grid = dim3(PersistentBlocks<Shape>()),
+                          .threads = Shape::kThreads,
+                          .shared_bytes = sizeof(typename Shape::template Shared<T, Kv>)};
+  Launch(LatentDecodeKernel<T, Kv, Shape, LatentRules>, shape, stream, args);
+}
+
+}  // namespace latent_attention_cu
+
+void CheckLatents(const KvPages& kv) {
+  const int64_t rope = kv.head_dim - kv.latent_dim;
+  MLC_CHECK(kv.kv_heads == 1 && kv.v == nullptr && (kv.latent_dim | rope) % kVector == 0 &&
+            kv.latent_dim > 0 && kv.latent_dim <= kMaxLatentDim && rope >= 0 &&
+            rope <= kMaxLatentRopeDim)
+      << kv.kv_heads << " KV heads, " << kv.latent_dim << " of " << kv.head_dim;
+}
+
+void LatentDecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,
+                           Stream stream) {
+  CheckAttention(kv, args);
+  MLC_CHECK(rows.m <= kMaxDecodeRows && rows.max_splits > 0) << rows.m;
+  if (rows.m == 0) return;
+  MLC_CHECK(rows.workspace != nullptr && rows.splits != nullptr);
+  const DecodeWorkspace workspace = WorkspaceOf(rows, args.q_heads);
+  LatentDecodeArgs kernel_args{.kv = kv,
+                               .a = args,
+                               .splits = SplitsOf(rows),
+                               .softmax = workspace.softmax,
+                               .parts = workspace.parts,
+                               .pieces = PiecesOf(args.q_heads, kMaxItemHeads)};
+  const dim3 all_heads(static_cast<unsigned>(args.q_heads), static_cast<unsigned>(rows.m));
+  WithActivationType(args.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    WithKvFormat<T>(kv.format, args.dtype, [&](auto kv_tag) {
+      using Kv = typename decltype(kv_tag)::Type;
+      if constexpr (sizeof(T) == 4) {
+        const LaunchShape shape{.grid = dim3(PersistentBlocks<LatentShape<1>>()),
+                                .threads = kFloatThreads};
+        Launch(FloatLatentDecodeKernel, shape, stream, kernel_args);
+      } else if (args.q_heads <= LatentShape<1>::kRows) {
+        LaunchDecode<T, Kv, LatentShape<1>>(kernel_args, stream);
+      } else {
+        LaunchDecode<T, Kv, LatentShape<2>>(kernel_args, stream);
+      }
+    });
+    Launch(MergeSplitsKernel<T>, {.grid = all_heads, .threads = kMergeThreads}, stream,
+           kernel_args);
+  });
+}
+
+void LatentPrefillAttention(const KvPages& kv, const AttentionArgs& args, const PrefillTile* tiles,
+                            int64_t num_tiles, Stream stream) {
+  CheckAttention(kv, args);
+  if (num_tiles == 0) return;
+  using Shape = LatentShape<2>;
+  const LatentPrefillArgs kernel_args{
+      .kv = kv, .a = args, .tiles = tiles, .heads = DivisorOf(static_cast<int>(args.q_heads))};
+  const int64_t blocks = (kLatentTileRows * args.q_heads + Shape::kRows - 1) / Shape::kRows;
+  const dim3 grid(static_cast<unsigned>(num_tiles), static_cast<unsigned>(blocks));
+  WithActivationType(args.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    if constexpr (sizeof(T) == 2) {
+      WithKvFormat<T>(kv.format, args.dtype, [&](auto kv_tag) {
+        using Kv = typename decltype(kv_tag)::Type;
+        const LaunchShape shape{.grid = grid,
+                                .threads = Shape::kThreads,
+                                .shared_bytes = sizeof(typename Shape::template Shared<T, Kv>)};
+        Launch(LatentPrefillKernel<T, Kv, Shape, LatentRules>, shape, stream, kernel_args);
+      });
+    } else {
+      MLC_CHECK(false) << "no tensor cores for float32: LatentDecodeAttention computes such rows";
+    }
+  });
+}
+
+}  // namespace mlc_native::kernels::cuda

@@ -1,0 +1,131 @@
+// What LatentWorker counts on, each left out in turn: its values are others then.
+#include "cuda/paged_kv.h"
+#include "kernels/cuda/latent_worker.cuh"
+
+namespace mlc_native::kernels::cuda {
+namespace {
+
+// ---- Planted bugs ----
+
+struct NoKeyWait : LatentRules {
+  static void AwaitKeys() { __syncthreads(); }
+};
+struct NoKeyBarrier : LatentRules {
+  static void AwaitKeys() { WaitForCopies<0>(); }
+};
+struct NoWidenedBarrier : LatentRules {
+  static void AwaitWidened() {}
+};
+struct NoScoreBarrier : LatentRules {
+  static void AwaitScores() {}
+};
+struct NoWeightBarrier : LatentRules {
+  static void AwaitWeights() {}
+};
+struct NoSoftmaxBarrier : LatentRules {
+  static void AwaitSoftmax() {}
+};
+struct NoDiagonal : LatentRules {
+  static bool IsSeen(int, int) { return true; }
+};
+struct LateDiagonal : LatentRules {
+  static bool IsSeen(int key, int end) { return key <= end; }
+};
+struct NoScaling : LatentRules {
+  static bool HasOtherMaximum(bool) { return false; }
+};
+
+struct FaultArgs {
+  KvPages kv;
+  const int32_t* table;
+  const BFloat16* q;
+  float* out;  // [sets, rows, latent]
+};
+
+constexpr int kFirstEnd = 70;  // that the first row sees; the others see one more each
+constexpr int kSets = 3;       // of rows, one behind the other
+
+template <int kTiles, typename Kv, typename Rules>
+void FaultsKernel(const FaultArgs args) {
+  WaitForPrevious();
+  using Shape = LatentShape<kTiles>;
+  for (int set = 0; set < kSets; ++set) {
+    const int64_t row_of_set = set * Shape::kRows;
+    const auto end = [&](int row) { return kFirstEnd + row + 20 * set; };
+    LatentWorker<BFloat16, Kv, Shape, Rules>(args.kv, 0.2f, DynamicShared())
+        .Run(
+            {args.table, 0, end(Shape::kRows - 1)},
+            [&](int row) { return args.q + (row_of_set + row) * args.kv.head_dim; }, end,
+            [&](int row, int column, float x0, float x1, SoftmaxOfHead softmax) {
+              float* const to = args.out + (row_of_set + row) * args.kv.latent_dim + column;
+              to[0] = x0 / softmax.y;
+              to[1] = x1 / softmax.y;
+            });
+  }
+}
+
+class LatentFaultsTest : public CudaKernelTest {
+ protected:
+  template <int kTiles, typename Kv, typename Rules>
+  Floats Run() {
+    using Shape = LatentShape<kTiles>;
+    constexpr int64_t kLatent = 72;
+    constexpr int64_t kDim = kLatent + 16;
+    const auto format = kHasKvScales<Kv> ? KvFormat::kFloat8 : KvFormat::kBFloat16;
+    PagedKv paged({.format = format, .kv_heads = 1, .head_dim = kDim},
+                  {kFirstEnd + 20 * kSets + Shape::kRows}, {1});
+    paged.kv.latent_dim = kLatent;
+    paged.kv.v = nullptr;
+    random_.seed(5);
+    const Floats q = Random(DType::kBFloat16, kSets * 32 * kDim, 2);
+    const DeviceBytes device_q(Encode(DType::kBFloat16, q));
+    const DeviceArray<float> out(kSets * Shape::kRows * kLatent);
+    Launch(FaultsKernel<kTiles, Kv, Rules>,
+           {.grid = dim3(1),
+            .threads = Shape::kThreads,
+            .shared_bytes = sizeof(typename Shape::template Shared<BFloat16, Kv>)},
+           nullptr,
+           FaultArgs{.kv = paged.kv,
+                     .table = paged.tables->data(),
+                     .q = reinterpret_cast<const BFloat16*>(device_q.data()),
+                     .out = out.data()});
+    return out.Download();
+  }
+
+  // Whether a run of some has other bits: the emulator's copies are late and its threads take turns
+  // by chance.
+  template <typename Rules, typename Kv = BFloat16>
+  bool IsFound() {
+    for (int run = 0; run < 8; ++run) {
+      if (Run<1, Kv, Rules>() != Run<1, Kv, LatentRules>()) return true;
+      if (Run<2, Kv, Rules>() != Run<2, Kv, LatentRules>()) return true;
+    }
+    return false;
+  }
+};
+
+TEST_F(LatentFaultsTest, TheWorkerItselfHasTheSameBits) {
+  EXPECT_FALSE(IsFound<LatentRules>());
+  EXPECT_FALSE((IsFound<LatentRules, Float8>()));
+}
+
+TEST_F(LatentFaultsTest, AMissingWaitOrBarrierShows) {
+  EXPECT_TRUE(IsFound<NoKeyWait>());
+  EXPECT_TRUE(IsFound<NoKeyBarrier>());
+  EXPECT_TRUE((IsFound<NoKeyWait, Float8>()));
+  EXPECT_TRUE((IsFound<NoKeyBarrier, Float8>()));
+  EXPECT_TRUE((IsFound<NoWidenedBarrier, Float8>()));
+  EXPECT_TRUE(IsFound<NoScoreBarrier>());
+  EXPECT_TRUE(IsFound<NoWeightBarrier>());
+  EXPECT_TRUE(IsFound<NoSoftmaxBarrier>());
+}
+
+TEST_F(LatentFaultsTest, AMissingMaskShows) {
+  EXPECT_TRUE(IsFound<NoDiagonal>());
+  EXPECT_TRUE(IsFound<LateDiagonal>());
+}
+
+TEST_F(LatentFaultsTest, SumsOfAnotherScaleShow) { EXPECT_TRUE(IsFound<NoScaling>()); }
+
+}  // namespace
+}  // namespace mlc_native::kernels::cuda
