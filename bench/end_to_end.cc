@@ -265,8 +265,7 @@ void PrintHeader() {
 }
 
 void Run(const Options& options) {
-  ModelConfig config = ReadModelConfig(options.model);
-  config.PutLatentsInPages();
+  const ModelConfig config = ReadModelConfig(options.model);
   for (const Precision& quantization : kQuantizations) {
     if (!Options::Lists(options.quantization, quantization.name)) continue;
     Session session(options, quantization.quantization, config.vocab_size);

@@ -31,18 +31,16 @@ enum class LinearRole : uint8_t {
   kExpertDown,    // of each expert: [hidden, ffn]
   kSharedGateUp,  // of the expert that every row passes
   kSharedDown,
-  kQueryUp,     // of latent attention: the queries from what they come from
-  kKeyValueUp,  // likewise: of each head the key without its rotated part, and the value
-  // Of each head, instead of kKeyValueUp where pages have latents (LatentConfig::in_pages):
-  kHeadKeyUp,    // [latent, key without its rotated part]: what a latent is multiplied with
+  kQueryUp,  // of latent attention: the queries from what they come from
+  // Likewise, of each head:
+  kHeadKeyUp,    // [latent, key without its rotated part]: what a query is multiplied with
   kHeadValueUp,  // [value, latent]
 };
 inline constexpr LinearRole kLinearRoles[] = {
     LinearRole::kQkv,        LinearRole::kOut,          LinearRole::kGateUp,
     LinearRole::kDown,       LinearRole::kRouter,       LinearRole::kExpertGateUp,
     LinearRole::kExpertDown, LinearRole::kSharedGateUp, LinearRole::kSharedDown,
-    LinearRole::kQueryUp,    LinearRole::kKeyValueUp,   LinearRole::kHeadKeyUp,
-    LinearRole::kHeadValueUp};
+    LinearRole::kQueryUp,    LinearRole::kHeadKeyUp,    LinearRole::kHeadValueUp};
 inline constexpr size_t kNumLinearRoles = std::size(kLinearRoles);
 // Whether a layer has one for each expert, of which a row reads those that it chose.
 constexpr bool IsOfExperts(LinearRole role) {

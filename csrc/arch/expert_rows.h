@@ -120,7 +120,8 @@ inline constexpr ProjectionName kLatentKeyValues[] = {
 inline constexpr ProjectionName kQueryUp[] = {
     {"self_attn.q_b_proj", LinearRole::kQueryUp, Rows::kQueryUp}};
 inline constexpr ProjectionName kKeyValueUp[] = {
-    {"self_attn.kv_b_proj", LinearRole::kKeyValueUp, Rows::kKeyValueUp}};
+    // and kHeadValueUp
+    {"self_attn.kv_b_proj", LinearRole::kHeadKeyUp, Rows::kKeyValueUp}};
 inline constexpr auto kLatentProjections =
     Join(kLatentQueries, kLatentKeyValues, kQueryUp, kKeyValueUp, kOut, kSeparateFfn);
 inline constexpr auto kDirectQueryProjections =

@@ -103,7 +103,6 @@ void ReadLatentSizes(const ConfigFields& fields, ModelConfig& config) {
   latent.plain_dim = size("qk_nope_head_dim", rule.absent.plain_dim);
   latent.rope_dim = size("qk_rope_head_dim", rule.absent.rope_dim);
   latent.value_dim = size("v_head_dim", rule.absent.value_dim);
-  config.head_dim = std::max(latent.query_dim(), latent.value_dim);
   if (config.num_kv_heads != config.num_heads) {
     fields.FailValue("num_key_value_heads",
                      "\"num_attention_heads\" = " + std::to_string(config.num_heads));
@@ -120,6 +119,8 @@ void ReadLatentSizes(const ConfigFields& fields, ModelConfig& config) {
   latent.splits_up_projection = fields.Bool("has_split_kv_b_proj", false);
   if (latent.q_rank == 0) config.projections = rule.direct_queries;
   config.latent = latent;
+  config.num_kv_heads = 1;
+  config.head_dim = latent.rope_dim + latent.kv_rank;
 }
 
 void ReadSizes(const ConfigFields& fields, ModelConfig& config) {

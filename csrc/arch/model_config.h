@@ -22,7 +22,10 @@
 
 namespace mlc_native {
 
-// Latent attention: the sizes of what a row's queries, keys and values come from.
+// Latent attention: the sizes of what a row's queries, keys and values come from. Pages have the
+// latents instead of the keys and values of all heads: one KV head, whose key is [rope | latent]
+// and whose value is the latent. A head's query is multiplied with what makes its keys, and what
+// attention gives it with what makes its values.
 struct LatentConfig {
   int64_t q_rank = 0;  // 0: the queries come from the hidden states
   int64_t kv_rank = 0;
@@ -32,10 +35,6 @@ struct LatentConfig {
   // Of a GGUF file: what makes keys and values of latents is two matrices for each head, of which
   // that of the key is transposed.
   bool splits_up_projection = false;
-  // Whether pages have latents instead of the keys and values of all heads: one KV head, whose key
-  // is [rope | latent] and whose value is [latent | 0]. A head's query is multiplied with what
-  // makes its keys, and what attention gives it with what makes its values.
-  bool in_pages = false;
 
   int64_t query_dim() const { return plain_dim + rope_dim; }
 };
@@ -83,17 +82,12 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::vector<LayerConfig> layers;
 
   std::optional<ExpertConfig> experts;  // of the layers that have them
-  // Its heads have head_dim elements in pages and in what attention reads: those with rope come
-  // first, and zeros fill up queries, keys or values, whichever are shorter.
-  std::optional<LatentConfig> latent;
+  std::optional<LatentConfig> latent;   // num_kv_heads and head_dim are those of pages
 
   std::optional<DType> dtype;                // what the folder says of the weights
   std::optional<Quantization> quantization;  // of the stored matrices
 
   std::optional<DraftHeadConfig> draft_head;  // of a draft head
-
-  // Sets latent->in_pages, and the sizes of heads that follow, if attention is latent.
-  void PutLatentsInPages();
 
   // What a draft head reads of its target in a row; 0 of another decoder.
   int64_t draft_input_size() const {
@@ -105,7 +99,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t kv_size() const { return num_kv_heads * head_dim; }
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
   // Of latent attention: columns of kQkv's output that queries come from, all of them, those of
-  // kKeyValueUp's, and of all values.
+  // kQueryUp's, of what would make all keys and values, and of all values.
   int64_t query_latent_size() const {
     return latent->q_rank > 0 ? latent->q_rank : num_heads * latent->query_dim();
   }

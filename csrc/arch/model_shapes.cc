@@ -7,13 +7,6 @@
 
 namespace mlc_native {
 
-void ModelConfig::PutLatentsInPages() {
-  if (!latent) return;
-  latent->in_pages = true;
-  num_kv_heads = 1;
-  head_dim = latent->rope_dim + latent->kv_rank;
-}
-
 int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) const {
   switch (role) {
     case LinearRole::kQkv:
@@ -32,11 +25,9 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
       return layer.has_experts && experts->shared_ffn_size > 0 ? 1 : 0;
     case LinearRole::kQueryUp:
       return latent && latent->q_rank > 0 ? 1 : 0;
-    case LinearRole::kKeyValueUp:
-      return latent && !latent->in_pages ? 1 : 0;
     case LinearRole::kHeadKeyUp:
     case LinearRole::kHeadValueUp:
-      return latent && latent->in_pages ? num_heads : 0;
+      return latent ? num_heads : 0;
   }
   return 0;
 }
@@ -60,8 +51,6 @@ int64_t ModelConfig::linear_rows(LinearRole role) const {
       return 2 * experts->shared_ffn_size;
     case LinearRole::kQueryUp:
       return query_up_size();
-    case LinearRole::kKeyValueUp:
-      return key_value_up_size();
     case LinearRole::kHeadKeyUp:
       return latent->kv_rank;
     case LinearRole::kHeadValueUp:
@@ -89,7 +78,6 @@ int64_t ModelConfig::linear_columns(LinearRole role) const {
       return experts->shared_ffn_size;
     case LinearRole::kQueryUp:
       return latent->q_rank;
-    case LinearRole::kKeyValueUp:
     case LinearRole::kHeadValueUp:
       return latent->kv_rank;
     case LinearRole::kHeadKeyUp:

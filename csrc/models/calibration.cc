@@ -215,7 +215,7 @@ PackedFile PackCalibratedModel(const ModelSource& source, std::span<const int32_
   const std::unique_ptr<ThreadPool> pool = MakeThreadPool(source);
   const kernels::CpuKernels& isa = kernels::SelectCpuKernels();
   const WeightLoadOptions options = LoadOptionsOf(source, {&isa, pool.get()});
-  const ModelConfig config = ReadCpuModelConfig(source.path, source.longest_sequence);
+  const ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
   const CalibrationText text = ChooseText(token_ids, config);
   const Checkpoint checkpoint(source.path);
   const WeightPlan plan = PlanWeights(config, checkpoint, options.weights);

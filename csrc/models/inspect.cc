@@ -205,7 +205,7 @@ double BitsPerWeight(const WeightPlan& plan) {
 class Inspection {
  public:
   Inspection(std::string path, WeightQuantization quantization) : path_(std::move(path)) {
-    Try([&] { config_ = ReadCpuModelConfig(path_); });
+    Try([&] { config_ = ReadModelConfig(path_); });
     Try([&] { checkpoint_.emplace(path_, Checkpoint::Access::kHeaders); });
     if (config_ && checkpoint_) {
       WeightOptions options;

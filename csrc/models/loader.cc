@@ -10,12 +10,6 @@
 
 namespace mlc_native {
 
-ModelConfig ReadCpuModelConfig(const std::string& folder, int64_t longest) {
-  ModelConfig config = ReadModelConfig(folder, longest);
-  config.PutLatentsInPages();
-  return config;
-}
-
 WeightLoadOptions LoadOptionsOf(const ModelSource& source, const kernels::Cpu& cpu) {
   std::optional<uint64_t> max_bytes;
   if (source.weight_cache_bytes) max_bytes = static_cast<uint64_t>(*source.weight_cache_bytes);
@@ -80,7 +74,7 @@ std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source) {
   std::unique_ptr<ThreadPool> pool = MakeThreadPool(source);
   const kernels::CpuKernels& isa = kernels::SelectCpuKernels();
   const WeightLoadOptions options = LoadOptionsOf(source, {&isa, pool.get()});
-  ModelConfig config = ReadCpuModelConfig(source.path, source.longest_sequence);
+  ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
   CpuDecoderWeights weights = LoadWeights(config, Checkpoint(source.path), options);
   const kernels::KvFormat kv_format = KvFormatFor(source.kv_cache_dtype, weights.dtype);
   return std::make_unique<Transformer>(std::move(config), std::move(weights), kv_format, isa,
@@ -91,7 +85,7 @@ PackedFile PackBuiltinModel(const ModelSource& source) {
   const std::unique_ptr<ThreadPool> pool = MakeThreadPool(source);
   const WeightLoadOptions options =
       LoadOptionsOf(source, {&kernels::SelectCpuKernels(), pool.get()});
-  const ModelConfig config = ReadCpuModelConfig(source.path, source.longest_sequence);
+  const ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
   return PackWeights(config, Checkpoint(source.path), options);
 }
 

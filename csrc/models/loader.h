@@ -25,10 +25,6 @@ std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source);
 // Requires: there is a weight_cache_dir.
 MLC_NATIVE_PRIVATE_API PackedFile PackBuiltinModel(const ModelSource& source);
 
-// ReadModelConfig of a decoder on the CPU, whose pages have latents where attention is latent.
-ModelConfig ReadCpuModelConfig(const std::string& folder,
-                               int64_t longest = std::numeric_limits<int64_t>::max());
-
 // What a source asks for of the weights of a decoder on the CPU.
 WeightLoadOptions LoadOptionsOf(const ModelSource& source, const kernels::Cpu& cpu);
 

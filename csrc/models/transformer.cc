@@ -87,7 +87,6 @@ Transformer::Transformer(ModelConfig config, CpuDecoderWeights weights, kernels:
       kv_format_(kv_format),
       pool_(std::move(pool)),
       cpu_{&isa, pool_.get()} {
-  MLC_CHECK(!config_.latent || config_.latent->in_pages);
   for (size_t i = 0; config_.latent && i < weights_.layers.size(); ++i) {
     const CpuDecoderWeights::Layer& layer = weights_.layers[i];
     HeadMatrices& matrices = head_matrices_.emplace_back();

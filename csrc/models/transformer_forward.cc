@@ -210,10 +210,9 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kExpertDown:
       return RunExperts(layer, role, buffers_.expert_ffn, nullptr, buffers_.expert_output);
     case LinearRole::kQueryUp:
-    case LinearRole::kKeyValueUp:
     case LinearRole::kHeadKeyUp:
     case LinearRole::kHeadValueUp:
-      break;  // run by MakeHeads and MakeValues, or not at all
+      break;  // run by MakeHeads and MakeValues
   }
   MLC_CHECK(false) << static_cast<int>(role);
 }

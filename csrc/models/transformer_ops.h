@@ -24,7 +24,7 @@ class RowSteps {
   std::span<const kernels::RowStep> span() const { return {steps_.data(), size_}; }
 
  private:
-  std::array<kernels::RowStep, kMaxHeadParts + 3> steps_;
+  std::array<kernels::RowStep, kNumHeadParts + 3> steps_;
   size_t size_ = 0;
 };
 

@@ -9,8 +9,8 @@
 namespace mlc_native {
 namespace {
 
-constexpr LinearRole kOfAttention[] = {LinearRole::kOut, LinearRole::kQkv, LinearRole::kQueryUp,
-                                       LinearRole::kKeyValueUp};  // and IsOfHeads
+constexpr LinearRole kOfAttention[] = {LinearRole::kOut, LinearRole::kQkv,
+                                       LinearRole::kQueryUp};  // and IsOfHeads
 constexpr LinearRole kOfFeedForward[] = {LinearRole::kSharedDown, LinearRole::kDown,
                                          LinearRole::kSharedGateUp, LinearRole::kGateUp};
 

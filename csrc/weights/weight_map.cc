@@ -64,12 +64,9 @@ class Builder {
     LayerParameters layer;
     std::array<int64_t, kNumLinearRoles> filled{};  // rows
     for (const ProjectionName& projection : config_.projections) {
-      if (projection.role == LinearRole::kKeyValueUp && config_.latent->in_pages) {
+      if (projection.role == LinearRole::kHeadKeyUp) {
         AddUpOfHeads(prefix + std::string(projection.name) + std::string(projection.ending), prefix,
                      &filled, &layer);
-      } else if (projection.role == LinearRole::kKeyValueUp &&
-                 config_.latent->splits_up_projection) {
-        AddKeyValueUpOfHeads(prefix, &filled, &layer);
       } else {
         AddProjection(prefix, projection, config, &filled, &layer);
       }
@@ -235,26 +232,6 @@ class Builder {
       }
     }
     row_offset += rows;
-  }
-
-  // The rows of a head's key without its rotated part, and those of its value.
-  void AddKeyValueUpOfHeads(const std::string& prefix, std::array<int64_t, kNumLinearRoles>* filled,
-                            LayerParameters* layer) {
-    const LatentConfig& latent = *config_.latent;
-    const size_t matrix = FindOrAdd({.role = LinearRole::kKeyValueUp}, layer).matrix;
-    int64_t& row_offset = (*filled)[static_cast<size_t>(LinearRole::kKeyValueUp)];
-    const auto add = [&](std::string_view name, int64_t head, int64_t rows, bool transposed) {
-      map_.slots.push_back({prefix + NumberedName(name, {head}) + ".weight",
-                            {rows, latent.kv_rank},
-                            matrix,
-                            row_offset,
-                            {.transposed = transposed}});
-      row_offset += rows;
-    };
-    for (int64_t head = 0; head < config_.num_heads; ++head) {
-      add("self_attn.k_b_proj.#", head, latent.plain_dim, true);
-      add("self_attn.v_b_proj.#", head, latent.value_dim, false);
-    }
   }
 
   // The two matrices of each head, from tensors of their own or from parts of `tensor`.

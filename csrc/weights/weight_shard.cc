@@ -29,7 +29,6 @@ bool HasDenseLayers(const ModelConfig& config) {
 
 // Whether the sizes can be divided. Several devices may have the same KV head.
 bool Divides(const ModelConfig& config, int64_t size) {
-  if (config.latent) return false;
   const auto is_even = [&](int64_t ffn) { return ffn % (size * kVector) == 0; };
   if (config.num_heads % size != 0) return false;
   if (config.num_kv_heads % size != 0 && size % config.num_kv_heads != 0) return false;
@@ -120,6 +119,7 @@ class Cutter {
 
   void CutLayer(LayerParameters& layer) {
     for (LinearParameters& linear : layer.linears) CutLinear(linear);
+    TakeHeads(layer);
     if (whole_.qk_norm == QkNorm::kPerHeadOwnWeight || whole_.qk_norm == QkNorm::kWholeProjection) {
       CutHeads(layer.norms[static_cast<size_t>(NormRole::kQ)].weight, Heads(), whole_.num_heads);
       CutHeads(layer.norms[static_cast<size_t>(NormRole::kK)].weight, KvHeads(),
@@ -132,12 +132,14 @@ class Cutter {
     const LinearRole role = linear.key.role;
     switch (role) {
       case LinearRole::kRouter:
-      case LinearRole::kQueryUp:  // Divides refuses latent attention
-      case LinearRole::kKeyValueUp:
+        return;
       case LinearRole::kHeadKeyUp:
       case LinearRole::kHeadValueUp:
-        return;
+        return;  // TakeHeads takes all or nothing of them
+      case LinearRole::kQueryUp:
+        return CutRows(linear, {Scaled(Heads(), whole_.latent->query_dim())});
       case LinearRole::kQkv: {
+        if (whole_.latent) return CutLatents(linear);
         const int64_t size = whole_.head_dim;
         return CutRows(linear, {Scaled(Heads(), size), Scaled(KvHeads(), size, whole_.q_size()),
                                 Scaled(KvHeads(), size, whole_.q_size() + whole_.kv_size())});
@@ -153,12 +155,32 @@ class Cutter {
         return CutRows(linear, rows);
       }
       case LinearRole::kOut:
-        return CutColumns(linear, Scaled(Heads(), whole_.head_dim));
+        return CutColumns(linear, Scaled(Heads(), whole_.values_size() / whole_.num_heads));
       case LinearRole::kDown:
       case LinearRole::kExpertDown:
       case LinearRole::kSharedDown:
         return CutColumns(linear, Share(FfnOf(part_, role)));
     }
+  }
+
+  // Each device has all latents; of queries that come from the hidden states those of its heads.
+  void CutLatents(const LinearParameters& linear) {
+    if (whole_.latent->q_rank > 0) return;
+    CutRows(linear, {Scaled(Heads(), whole_.latent->query_dim()),
+                     {whole_.query_latent_size(), whole_.latent_size()}});
+  }
+
+  // Of the matrices of each head, those of the device's heads, numbered from 0 on.
+  void TakeHeads(LayerParameters& layer) {
+    const IndexRange heads = Heads();
+    std::erase_if(layer.linears, [&](LinearParameters& linear) {
+      if (!IsOfHeads(linear.key.role)) return false;
+      const int64_t head = linear.key.expert;
+      linear.key.expert = static_cast<int>(head - heads.begin);
+      if (head >= heads.begin && head < heads.end) return false;
+      Drop(&linear.matrix);
+      return true;
+    });
   }
 
   void CutRows(const LinearParameters& linear, const std::vector<IndexRange>& rows) {

@@ -7,6 +7,8 @@
 //   head of the logits  the device has some of the output rows, unless the head is the table of
 //                       embeddings, of which it computes these rows
 //   norms of all heads  the device has the weights of its heads
+//   latent attention    the device has all latents, and of what makes queries, keys and values of
+//                       them the rows or matrices of its heads
 //   everything else     each device has it, except the biases behind sums, which only the first one
 //                       has
 //

@@ -67,12 +67,6 @@ void CheckExperts(const WeightPlan& plan) {
   }
 }
 
-ModelConfig ReadConfig(const ModelSource& source) {
-  ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
-  config.PutLatentsInPages();
-  return config;
-}
-
 // Checks the requirements of the kernels.
 void CheckSizes(const ModelConfig& config) {
   constexpr int64_t kVector = 8;
@@ -200,7 +194,7 @@ std::vector<int> DevicesFrom(int first, int64_t count) {
 
 std::unique_ptr<Model> LoadSharded(const ModelSource& source, int first_device) {
   const std::vector<int> devices = DevicesFrom(first_device, source.tensor_parallel_shards);
-  const ModelConfig config = ReadConfig(source);
+  const ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
   const ModelConfig part = ShardOf(config, source.tensor_parallel_shards);
   CheckSizes(part);
   const auto load = [&](const Peer& peer, int device) {
@@ -240,7 +234,7 @@ std::unique_ptr<Model> LoadCudaModel(const ModelSource& source) {
   const int device = DeviceIndex(source.device);
   if (source.target != nullptr) return LoadCudaDraftHead(source, device);
   if (source.tensor_parallel_shards != 1) return LoadSharded(source, device);
-  ModelConfig config = ReadConfig(source);
+  ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
   CheckSizes(config);
   const Checkpoint checkpoint(source.path);
   const WeightPlan plan = MakePlan(config, checkpoint, source);

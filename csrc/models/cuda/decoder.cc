@@ -153,7 +153,6 @@ CudaDecoder::CudaDecoder(const ModelConfig& config, CudaDecoderWeights weights,
       }()) {
   MLC_CHECK(weights_.layers.size() == config_.layers.size() && kv_.size() == weights_.layers.size())
       << weights_.layers.size() << " layers";
-  MLC_CHECK(!config_.latent || config_.latent->in_pages);
   CheckExperts();
 }
 

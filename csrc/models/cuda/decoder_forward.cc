@@ -188,10 +188,9 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
           ExpertArgs(layer, role, buffers_.expert_activated, nullptr, buffers_.expert_output),
           stream_);
     case LinearRole::kQueryUp:
-    case LinearRole::kKeyValueUp:
     case LinearRole::kHeadKeyUp:
     case LinearRole::kHeadValueUp:
-      break;  // launched by WriteLatents and MakeValues, or not at all
+      break;  // launched by WriteLatents and MakeValues
   }
   MLC_CHECK(false) << static_cast<int>(role);
 }

@@ -149,7 +149,19 @@ TEST(ShardOf, OtherNumbersAreRefusedWithThoseThatAreAllowed) {
               HasSubstr("must be 1, 3 or 6 for 6 query heads, 3 KV heads"));
   EXPECT_THAT(error("LlamaForCausalLM", R"("intermediate_size": 40)", 2),
               HasSubstr("must be 1 for"));
-  EXPECT_THAT(error("DeepseekV3ForCausalLM", "", 2), HasSubstr("must be 1 for"));
+}
+
+constexpr const char* kLatents = R"("q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 3, "num_experts_per_tok": 3,
+    "n_group": 1, "topk_group": 1, "moe_intermediate_size": 16)";
+
+TEST(ShardOf, LatentsAreHeldByAll) {
+  const ModelConfig part = ShardOf(Config("DeepseekV3ForCausalLM", kLatents), 2);
+  EXPECT_EQ(part.num_heads, 2);
+  EXPECT_EQ(part.num_kv_heads, 1);
+  EXPECT_EQ(part.head_dim, 24);
+  EXPECT_EQ(part.latent_size(), 24 + 16 + 8);
+  EXPECT_EQ(part.values_size(), 2 * 16);
 }
 
 // ---- Plans ----
@@ -227,6 +239,40 @@ TEST(TakeShard, DevicesDivideTheParameters) {
     const size_t matrix = linear.matrix;
     EXPECT_EQ(count(first, matrix) + count(second, matrix), count(whole, matrix));
     EXPECT_EQ(count(first, matrix), count(second, matrix));
+  }
+}
+
+// Whether queries have latents, or come from the hidden states.
+TEST(TakeShard, DevicesHaveTheMatricesOfTheirHeads) {
+  for (const char* q_rank : {R"("q_lora_rank": 24)", R"("q_lora_rank": null)"}) {
+    const std::string fields =
+        std::string(kLatents).replace(0, std::strlen(R"("q_lora_rank": 24)"), q_rank);
+    const Planned planned("DeepseekV3ForCausalLM", fields, WeightQuantization::kAuto);
+    const bool has_latents = planned.config.latent->q_rank > 0;
+    const WeightPlan whole = planned.Of({0, 1});
+    const auto rows = [](const WeightPlan& plan, LinearRole role) {
+      int64_t sum = 0;
+      for (const LinearParameters& linear : plan.map.layers[1].linears) {
+        if (linear.key.role == role) sum += plan.map.parameters[linear.matrix].rows;
+      }
+      return sum;
+    };
+    for (int64_t rank : {0, 1}) {
+      const WeightPlan part = planned.Of({rank, 2});
+      const int64_t queries = has_latents ? 24 : 2 * 24;
+      EXPECT_EQ(rows(part, LinearRole::kQkv), queries + 16 + 8);
+      EXPECT_EQ(rows(part, LinearRole::kQueryUp), has_latents ? 2 * 24 : 0);
+      EXPECT_EQ(2 * rows(part, LinearRole::kHeadKeyUp), rows(whole, LinearRole::kHeadKeyUp));
+      std::vector<int> heads;
+      for (const LinearParameters& linear : part.map.layers[1].linears) {
+        if (linear.key.role == LinearRole::kHeadValueUp) heads.push_back(linear.key.expert);
+        if (linear.key.role == LinearRole::kOut) {
+          EXPECT_EQ(part.map.parameters[linear.matrix].columns, 2 * 16);
+        }
+      }
+      EXPECT_THAT(heads, ElementsAre(0, 1));
+      EXPECT_EQ(part.sources.size(), part.map.slots.size());
+    }
   }
 }
 

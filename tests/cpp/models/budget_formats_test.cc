@@ -59,8 +59,8 @@ struct Decoder {
   std::vector<std::string> Order(size_t num_formats) const {
     std::map<size_t, std::string> names{{map.head, "head"}};
     constexpr std::array<const char*, kNumLinearRoles> kNames{
-        "qkv",       "out",        "gate_up",  "down",         "router",    "experts",    "experts",
-        "shared_in", "shared_out", "query_up", "key_value_up", "head_keys", "head_values"};
+        "qkv",     "out",       "gate_up",    "down",     "router",    "experts",
+        "experts", "shared_in", "shared_out", "query_up", "head_keys", "head_values"};
     for (size_t layer = 0; layer < map.layers.size(); ++layer) {
       for (const LinearParameters& linear : map.layers[layer].linears) {
         names[linear.matrix] =

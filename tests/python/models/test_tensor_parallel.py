@@ -26,6 +26,13 @@ PROMPTS = [random_tokens(18, 512, seed=3), random_tokens(3, 512, seed=4)]
 NUM_TOKENS = 3
 # So that each GPU has whole groups of columns.
 SIZES = {"num_hidden_layers": 2, "hidden_size": 128, "head_dim": 32, "intermediate_size": 256}
+LATENT_SIZES = {
+    "num_hidden_layers": 2,
+    "first_k_dense_replace": 2,
+    "intermediate_size": 256,
+    "qk_nope_head_dim": 32,
+    "v_head_dim": 32,
+}
 KINDS = [
     "floats",
     "gptq-4-sym",
@@ -36,6 +43,9 @@ KINDS = [
     "mlc-q4f16_1",
     "gguf-Q4_0",
     "tiny-olmo2",  # floats; norms over all heads
+    "tiny-deepseek_v2",  # latent attention, whose queries come from the hidden states
+    "tiny-deepseek_v3",  # whose queries have latents
+    "latent-gptq-4-sym",
 ]
 
 
@@ -48,7 +58,13 @@ def fake_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
 def make_folder(kind: str, folder: Path) -> Path:
     """A checkpoint whose weights are stored in this way, or of this shape."""
     if kind.startswith("tiny-"):
-        return make_checkpoint(kind, folder / "source", overrides=SIZES)
+        overrides = {} if "deepseek" in kind else SIZES
+        return make_checkpoint(kind, folder / "source", overrides=overrides)
+    if kind.startswith("latent-"):
+        source = make_checkpoint("tiny-deepseek_v2", folder / "source", overrides=LATENT_SIZES)
+        form = FORMATS[kind.removeprefix("latent-")]
+        quantize_checkpoint(source, folder / "stored", folder / "values", form)
+        return folder / "stored"
     like = "tiny-llama" if kind.startswith(("mlc", "gguf")) else "tiny-qwen2"
     source = make_checkpoint(like, folder / "source", overrides=SIZES)
     family, _, form = kind.partition("-")
