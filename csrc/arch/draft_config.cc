@@ -55,13 +55,12 @@ std::vector<int32_t> StreamsOf(const DraftLayout& layout, const ConfigFields& ro
   return {static_cast<int32_t>(num_layers + 1)};
 }
 
-// Parts of a layer that the heads here cannot have, by a tensor that shows them. Experts are those
-// of the family, which has to have some.
+// Parts of a layer that a head can have only if its family has them, by a tensor that shows them.
 constexpr struct {
   std::string_view tensor;
   std::string_view what;
   bool of_experts = true;
-} kUnsupportedParts[] = {
+} kPartsOfFamilies[] = {
     {"self_attn.kv_a_proj_with_mqa", "latent attention (MLA)", false},
     {"mlp.experts.0.gate_proj", "experts (MoE)"},
     {"mlp.experts.gate_up_proj", "experts (MoE)"},
@@ -77,11 +76,12 @@ struct UnsupportedPart {
   std::string_view what;
 };
 
-std::optional<UnsupportedPart> FindUnsupportedPart(const std::string& layer, bool has_experts,
+std::optional<UnsupportedPart> FindUnsupportedPart(const ModelConfig& config,
+                                                   const std::string& layer, bool has_experts,
                                                    const HasTensor& has_tensor) {
-  for (const auto& part : kUnsupportedParts) {
+  for (const auto& part : kPartsOfFamilies) {
     const std::string tensor = layer + std::string(part.tensor);
-    if (part.of_experts && has_experts) continue;
+    if (part.of_experts ? has_experts : config.latent.has_value()) continue;
     if (has_tensor(tensor + ".weight") || has_tensor(tensor)) return {{tensor, part.what}};
   }
   return std::nullopt;
@@ -128,12 +128,14 @@ ModelConfig ReadMtp(const std::string& folder, const ModelConfig& target, const 
                        .num_target_layers = num_layers};
   const std::string layer = head.Name(layout.layer);
   const bool has_experts = HasExperts(config, layer, has_tensor);
-  if (const auto part = FindUnsupportedPart(layer, has_experts, has_tensor)) {
+  if (const auto part = FindUnsupportedPart(config, layer, has_experts, has_tensor)) {
     throw LoadError(part->tensor, folder + ": the draft head has \"" + part->tensor +
                                       "\": " + std::string(part->what) +
                                       " in a draft head is not supported");
   }
-  config.qkv_bias = has_tensor(layer + "self_attn.q_proj.bias");
+  const ProjectionName& qkv =
+      *std::ranges::find(config.projections, LinearRole::kQkv, &ProjectionName::role);
+  config.qkv_bias = has_tensor(layer + std::string(qkv.name) + std::string(qkv.bias_ending));
   config.layers = {config.layers.back()};
   config.layers.front().has_experts = has_experts;
   head.info.own_stream = layout.feeds_back_norm ? 2 : 1;
@@ -203,7 +205,7 @@ bool CanRunOwnHead(const DraftLayout& layout, const ModelConfig& target,
                    const HasTensor& has_tensor) {
   if (layout.in_target.empty()) return true;
   const std::string layer = NumberedName(layout.layer, {std::ssize(target.layers)});
-  return !FindUnsupportedPart(layer, HasExperts(target, layer, has_tensor), has_tensor);
+  return !FindUnsupportedPart(target, layer, HasExperts(target, layer, has_tensor), has_tensor);
 }
 
 ModelConfig ReadDraftHeadConfig(const std::string& folder, const ModelConfig& target,

@@ -165,12 +165,13 @@ def test_mtp_drafts_of_other_layouts(style: str, preset: str, tmp_path: Path) ->
 )
 @pytest.mark.emulated(slow=True)
 @pytest.mark.parametrize("dense_layers", [0, 3])
+@pytest.mark.parametrize("family", ["glm4_moe", "deepseek_v3", "glm4_moe_lite"])
 def test_mtp_drafts_are_those_of_transformers(
-    dense_layers: int, tmp_path: Path, device: dict[str, Any]
+    family: str, dense_layers: int, tmp_path: Path, device: dict[str, Any]
 ) -> None:
-    """GLM-4 MoE, whose head has experts."""
+    """Their heads have experts, and those of DeepSeek V3 and GLM-4.7-Flash latent attention."""
     overrides = {"num_hidden_layers": 4, "first_k_dense_replace": dense_layers}
-    target = make_checkpoint("tiny-glm4_moe", tmp_path / "target", overrides=overrides)
+    target = make_checkpoint(f"tiny-{family}", tmp_path / "target", overrides=overrides)
     add_mtp(target, "DeepSeek")
     check_drafts(target, target, [5], device, lambda _, of: TransformersMtp(of))
 
@@ -232,13 +233,16 @@ def test_an_engine_with_the_head_in_its_folder(mode: str, mimo: Path) -> None:
     check_engine(mimo, {"speculative_mode": mode})
 
 
-def test_an_engine_with_experts_in_its_head(tmp_path: Path) -> None:
-    target = make_checkpoint("tiny-glm4_moe", tmp_path / "target")
+@pytest.mark.parametrize("family", ["glm4_moe", "deepseek_v3"])
+def test_an_engine_with_experts_in_its_head(family: str, tmp_path: Path) -> None:
+    target = make_checkpoint(f"tiny-{family}", tmp_path / "target")
     check_engine(add_mtp(target, "DeepSeek"), {"speculative_mode": "auto"})
 
 
 def test_auto_looks_guesses_up_where_the_own_head_cannot_be_run(tmp_path: Path) -> None:
-    target = add_mtp(make_checkpoint("tiny-deepseek_v3", tmp_path / "target"), "DeepSeek")
+    target = add_mtp(make_checkpoint("tiny-qwen3", tmp_path / "target"), "DeepSeek")
+    tensor = "model.layers.3.self_attn.kv_a_proj_with_mqa.weight"
+    edit_tensors(target, lambda tensors: tensors.update({tensor: torch.zeros(2, 2)}))
     with pytest.raises(LoadError, match=r"kv_a_proj_with_mqa.*draft head is not supported"):
         MLCEngine(str(target), "cpu", speculative_mode="mtp")
     with MLCEngine(str(target), "cpu", speculative_mode="auto") as engine:

@@ -237,6 +237,9 @@ class TransformersMtp:
         model = reference_model(target, "auto").float()
         # In place of the numbers of layers that the authors' models have.
         model._keys_to_ignore_on_load_unexpected = [f"layers.{model.config.num_hidden_layers}."]
+        if not hasattr(model.config, "num_mtp_layers"):  # GLM-4.7-Flash, of which 5.24 has none
+            model.config.num_mtp_layers = 1
+            model.config.mtp_mlp_layer_types = model.config.mlp_layer_types[-1:]
         self.mtp = MtpModel.from_pretrained(model).float().eval()
         self.cache = DynamicCache()
         self.length = 0
