@@ -132,10 +132,9 @@ class Cutter {
     const LinearRole role = linear.key.role;
     switch (role) {
       case LinearRole::kRouter:
-        return;
-      case LinearRole::kHeadKeyUp:
+      case LinearRole::kHeadKeyUp:  // TakeHeads takes all or nothing of one of a head
       case LinearRole::kHeadValueUp:
-        return;  // TakeHeads takes all or nothing of them
+        return;
       case LinearRole::kQueryUp:
         return CutRows(linear, {Scaled(Heads(), whole_.latent->query_dim())});
       case LinearRole::kQkv: {
