@@ -18,8 +18,9 @@ inline constexpr int64_t kMaxLatentRopeDim = 64;
 
 void CheckLatents(const KvPages& kv);  // that they are pages of latents
 
-// Of each row: the part with rope of each head's query, rotated, in front of the head in q; and the
-// key, whose part with rope is rotated, at slot slots[i]. Rows with a negative slot are skipped.
+// Of each row: the part with rope of each head's query, rotated, in front of the head in q, and the
+// whole head scaled by q_scales[position] (if there are any); and the key, whose part with rope is
+// rotated, at slot slots[i]. Rows with a negative slot are skipped.
 struct WriteLatentsArgs {
   DType dtype = DType::kBFloat16;
   const void* queries = nullptr;  // the part with rope of the first head; rows are ld_queries apart
@@ -27,7 +28,7 @@ struct WriteLatentsArgs {
   int64_t query_step = 0;         // from head to head
   const void* latents = nullptr;  // [m, latent_dim + rope_dim], the latent first
   int64_t ld_latents = 0;
-  void* q = nullptr;  // [m, q_heads, head_dim], without the rest of each head
+  void* q = nullptr;  // [m, q_heads, head_dim], with all but the part with rope of each head
   int64_t ldq = 0;
   int64_t q_heads = 0;
   int64_t m = 0;
@@ -37,6 +38,7 @@ struct WriteLatentsArgs {
   const float* cos = nullptr;          // [max_position, rotary_dim / 2]
   const float* sin = nullptr;
   bool interleaved = false;
+  const float* q_scales = nullptr;  // [max_position]
 };
 void WriteLatents(const KvPages& kv, const WriteLatentsArgs& args, Stream stream);
 

@@ -24,6 +24,13 @@ __device__ inline void Rotate(const WriteLatentsArgs& args, int rope, int32_t po
   if (args.rotary_dim > 0) Rotation(args, position, column).Apply(column, rope, shared, x);
 }
 
+template <typename T>
+__device__ inline void StoreScaled(T* to, float scale, float (&x)[kVector]) {
+#pragma unroll
+  for (float& element : x) element *= scale;
+  StoreFloats(to, x);
+}
+
 template <typename T, typename Kv>
 __device__ inline void WriteKey(const KvPages& kv, const WriteLatentsArgs& args, int64_t row,
                                 int64_t slot, float* shared) {
@@ -76,10 +83,17 @@ __global__ void __launch_bounds__(kWriteThreads)
       static_cast<const T*>(args.a.queries) + row * args.a.ld_queries + unit * args.a.query_step;
   const int column = static_cast<int>(threadIdx.x) % kWarp * kVector;
   const auto rope = static_cast<int>(args.kv.head_dim - args.kv.latent_dim);
+  const int32_t position = args.a.positions[row];
+  const float scale = args.a.q_scales != nullptr ? args.a.q_scales[position] : 1.0f;
   float x[kVector];
-  Rotate(args.a, rope, args.a.positions[row], from, column, heads[warp], x);
+  Rotate(args.a, rope, position, from, column, heads[warp], x);
   T* const to = static_cast<T*>(args.a.q) + row * args.a.ldq + unit * args.kv.head_dim;
-  if (column < rope) StoreFloats(to + column, x);
+  if (column < rope) StoreScaled(to + column, scale, x);
+  if (scale == 1.0f) return;
+  for (int at = rope + column; at < args.kv.head_dim; at += kWarp * kVector) {
+    LoadFloats(to + at, x);
+    StoreScaled(to + at, scale, x);
+  }
 }
 
 }  // namespace latent_write_cu

@@ -78,7 +78,8 @@ void CudaDecoder::Ops::WriteLatents(size_t layer) const {
                                .slots = batch_.slots,
                                .cos = rope.tables.cos,
                                .sin = rope.tables.sin,
-                               .interleaved = config_.arch->interleaved_rope},
+                               .interleaved = config_.arch->interleaved_rope,
+                               .q_scales = weights_.query_scales},
                               stream_);
 }
 

@@ -320,7 +320,8 @@ TEST_F(LatentAttentionTest, ChecksTheShape) {
 
 class WriteLatentsTest : public CudaKernelTest {
  protected:
-  void Check(const LatentSizes& s, int64_t rotary_dim, bool interleaved, float amplitude = 1) {
+  void Check(const LatentSizes& s, int64_t rotary_dim, bool interleaved, float amplitude = 1,
+             bool scales_queries = false) {
     SCOPED_TRACE(::testing::Message() << s.latent << " + " << s.rope << ", " << rotary_dim);
     constexpr int64_t kRows = 4;
     const std::vector<int32_t> positions{0, 17, 3, 18};
@@ -349,10 +350,21 @@ class WriteLatentsTest : public CudaKernelTest {
     kv.k = pages.data();
     const DeviceBytes device_queries(Encode(s.dtype, queries)),
         device_latents(Encode(s.dtype, latents));
-    DeviceBytes q(kRows * ldq * DTypeSize(s.dtype));
+    // What the product with the heads' matrices has left, NaNs elsewhere.
+    Floats before(kRows * ldq, NAN);
+    for (int64_t i = 0; scales_queries && i < std::ssize(before); ++i) {
+      const int64_t column = i % ldq;
+      if (column < s.heads * s.dim() && column % s.dim() >= s.rope) before[i] = 0.25f;
+    }
+    DeviceBytes q(Encode(s.dtype, before));
     const DeviceArray<int32_t> device_positions(positions);
     const DeviceArray<int64_t> device_slots(slots);
-    const DeviceArray<float> device_cos(cos), device_sin(sin);
+    Floats scales(19);
+    for (size_t p = 0; p < scales.size(); ++p) scales[p] = 1.0f + 0.1f * static_cast<float>(p);
+    const DeviceArray<float> device_cos(cos), device_sin(sin), device_scales(scales);
+    const auto scale_at = [&](int64_t row) {
+      return scales_queries ? scales[positions[row]] : 1.0f;
+    };
     const auto behind = [&](const DeviceBytes& bytes, int64_t elements) -> const void* {
       return static_cast<const uint8_t*>(bytes.data()) + elements * DTypeSize(s.dtype);
     };
@@ -372,7 +384,8 @@ class WriteLatentsTest : public CudaKernelTest {
                   .slots = device_slots.data(),
                   .cos = device_cos.data(),
                   .sin = device_sin.data(),
-                  .interleaved = interleaved},
+                  .interleaved = interleaved,
+                  .q_scales = scales_queries ? device_scales.data() : nullptr},
                  nullptr);
 
     const Floats got = Decode(s.dtype, q.Download());
@@ -386,14 +399,20 @@ class WriteLatentsTest : public CudaKernelTest {
       for (int64_t i = 0; i < ldq; ++i) {  // nothing else is written
         const int64_t column = i % s.dim();
         const bool is_written = slots[row] >= 0 && i < s.heads * s.dim() && column < s.rope;
-        ASSERT_EQ(std::isnan(got[row * ldq + i]), !is_written) << row << ' ' << i;
+        const float x = got[row * ldq + i];
+        if (!is_written && !std::isnan(before[row * ldq + i])) {
+          ASSERT_NEAR(x, 0.25f * (slots[row] >= 0 ? scale_at(row) : 1.0f), 2 * tolerance) << i;
+        } else {
+          ASSERT_EQ(std::isnan(x), !is_written) << row << ' ' << i;
+        }
       }
       if (slots[row] < 0) continue;
       for (int64_t h = 0; h < s.heads; ++h) {
         const auto head = got.begin() + row * ldq + h * s.dim();
-        ExpectClose(Floats(head, head + s.rope),
-                    rotated(queries.begin() + row * ld_queries + 24 + h * step, positions[row]),
-                    tolerance);
+        reference::Matrix want =
+            rotated(queries.begin() + row * ld_queries + 24 + h * step, positions[row]);
+        for (double& x : want) x *= scale_at(row);
+        ExpectClose(Floats(head, head + s.rope), want, 2 * tolerance);
       }
       const auto latent = latents.begin() + row * ld_latents + 16;
       reference::Matrix want = rotated(latent + s.latent, positions[row]);
@@ -433,6 +452,8 @@ TEST_F(WriteLatentsTest, MatchesTheReference) {
       Check({dtype, KvFormatOf(dtype), 5, 504, 40}, 20, interleaved);
     }
     Check({dtype, KvFormatOf(dtype), 2, 24, 8}, 0, false);
+    Check({dtype, KvFormatOf(dtype), 3, 512, 64}, 64, true, 1, true);
+    Check({dtype, KvFormatOf(dtype), 2, 24, 8}, 8, false, 1, true);
   }
 }
 
