@@ -95,6 +95,20 @@ cdef _append_delta(CallbackStreamOutput output, tuple delta):
         output.finish_reason = delta[3]
 
 
+cdef bint _has_more_than_the_error(list outputs):
+    """Whether outputs have something in front of the error of their request. The exception says
+    that it ended with one, so none of them does.
+    """
+    cdef CallbackStreamOutput output
+    cdef bint has_more = False
+    for output in outputs:
+        if output.finish_reason == "error":
+            output.finish_reason = None
+        if output.delta_text or output.delta_token_ids or output.finish_reason is not None:
+            has_more = True
+    return has_more
+
+
 cdef class Channel:
     """The outputs of one or several requests on their way to their consumer."""
 
@@ -168,7 +182,7 @@ cdef class Channel:
             message = item.error_message
             if message:
                 self._error = EngineRequestError(request_id, message)
-                if any([output.delta_text for output in outputs]):
+                if _has_more_than_the_error(outputs):
                     return outputs
         if self._error is not None:
             error, self._error = self._error, None

@@ -202,6 +202,35 @@ def test_an_error_alone_is_raised_at_once() -> None:
         channel.next()
 
 
+def test_the_outputs_in_front_of_an_error_do_not_end_with_it() -> None:
+    """What a consumer gets of an error does not depend on what arrives together with it."""
+    bridge = StreamBridge()
+    channel = bridge.open_sync("r")
+    end = text("r", "b", "", "", finish="error", error="it broke")
+    end.group[1].finish_reason = "stop"
+    bridge([text("r", "a", "", "c"), end, final("r")])
+    outputs = channel.next()
+    assert texts(outputs) == ["ab", "", "c"]
+    assert [output.finish_reason for output in outputs] == [None, "stop", None]
+    with pytest.raises(EngineRequestError):
+        channel.next()
+
+
+def test_an_answer_that_ended_before_an_error_has_its_end() -> None:
+    bridge = StreamBridge()
+    channel = bridge.open_sync("r")
+    bridge([text("r", "", "", finish="error", error="it broke"), final("r")])
+    with pytest.raises(EngineRequestError):
+        channel.next()
+    channel = bridge.open_sync("s")
+    end = text("s", "", "", finish="error", error="it broke")
+    end.group[1].finish_reason = "stop"
+    bridge([end, final("s")])
+    assert [output.finish_reason for output in channel.next()] == [None, "stop"]
+    with pytest.raises(EngineRequestError):
+        channel.next()
+
+
 def test_requests_that_share_a_channel() -> None:
     bridge = StreamBridge()
     channel = bridge.open_sync("r")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -148,6 +149,24 @@ def test_an_aborted_request_is_an_error(serve: Any) -> None:
         text = "".join(line + "\n" for line in lines)
     events = events_of(text.lstrip("\n"))
     assert events[-1]["error"]["code"] == "request_aborted"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("n", [1, 2])
+def test_the_log_has_the_error_behind_a_text(
+    serve: Any, caplog: pytest.LogCaptureFixture, stream: bool, n: int
+) -> None:
+    """Also if a text that a stop string has withheld comes together with it."""
+    server = serve(answer="abX", nan_token=ord("X"))
+    body = {"messages": USER, "stop": ["Xy"], "n": n, "stream": stream}
+    with caplog.at_level(logging.ERROR, logger="mlc_native.server"):
+        response = server.post(CHAT, body)
+    error = events_of(response.text)[-1]["error"] if stream else response.json()["error"]
+    assert error["code"] == "engine_error"
+    assert response.status_code == (200 if stream else 500)
+    logged = [record.getMessage() for record in caplog.records]
+    assert any("NaN" in line for line in logged), logged
+    assert server.chat(max_tokens=1)["choices"][0]["message"]["content"] == "a"
 
 
 def test_time_limits(serve: Any) -> None:
