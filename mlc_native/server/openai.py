@@ -54,7 +54,7 @@ class OpenAIDialect:
         self._keeps_extra = config.enable_debug
         self._includes_usage = self._ask_for_usage() if self.is_stream else False
         self._text_events: dict[tuple[int, str], TextEvent] = {}  # by choice and kind
-        self._started: set[int] = set()  # choices with a text, a call, ...
+        self._has_output = False  # whether any choice has a text, a call, ..., or its end
 
     def _ask_for_usage(self) -> bool:
         """Whether the client wishes the usage, which the server asks for in any case."""
@@ -70,12 +70,11 @@ class OpenAIDialect:
         """See Dialect."""
         plain = response.model_dump(mode="json", exclude_none=True)
         plain.update(self._head)
+        has_output = any(map(self._has_something, plain["choices"]))
         for choice in plain["choices"]:
-            has_output = bool(choice.get("text"))
             if self._is_chat:
                 message = choice["message"]
                 both_reasoning_names(message)
-                has_output = any(message.get(k) for k in ("content", "tool_calls", "reasoning"))
                 self._hide_reasoning(message)
                 message["content"] = message.get("content", "")
                 if message.get("tool_calls") and not message["content"]:
@@ -86,6 +85,15 @@ class OpenAIDialect:
         if "usage" in plain:
             plain["usage"] = self._wire_usage(plain["usage"])
         return dict(plain)
+
+    def _has_something(self, choice: dict[str, Any]) -> bool:
+        """Whether a whole answer has a text, a call, ..., or came to its end."""
+        if choice.get("finish_reason") != "timeout":
+            return True
+        if not self._is_chat:
+            return bool(choice.get("text"))
+        parts = ("content", "tool_calls", "reasoning", "reasoning_content")
+        return any(choice["message"].get(part) for part in parts)
 
     def _wire_usage(self, usage: dict[str, Any]) -> dict[str, Any]:
         """The counts. ``extra`` has the engine's times, or its metrics if they were asked for."""
@@ -104,13 +112,12 @@ class OpenAIDialect:
     def text_events(self, added: AddedText) -> bytes:
         """See Dialect: one event, or none for reasoning that is not shown."""
         key = added.choice, added.kind
+        self._has_output = True
         if added.kind == "reasoning" and self._hides_reasoning:
-            self._started.add(added.choice)
             return b""
         event = self._text_events.get(key)
         if event is None:
             event = self._text_events[key] = text_event(partial(self._text_event, *key))
-            self._started.add(added.choice)
         return event.write(added.text)
 
     def events(self, chunk: Any) -> bytes:
@@ -147,10 +154,11 @@ class OpenAIDialect:
             more["usage"] = self._wire_usage(more["usage"])
         for choice in plain["choices"]:
             has_new = self._complete(choice)
-            wire_finish(choice, has_new or choice["index"] in self._started)
-            if has_new:
-                self._started.add(choice["index"])
-            elif not more and "finish_reason" not in choice and "logprobs" not in choice:
+            reason = choice.get("finish_reason")
+            if has_new or reason not in (None, "timeout"):
+                self._has_output = True
+            wire_finish(choice, self._has_output)
+            if not has_new and not more and reason is None and "logprobs" not in choice:
                 continue  # a role, which the opening has said
             yield self._event(choice, **more)
             more = {}
@@ -164,7 +172,7 @@ class OpenAIDialect:
         if delta.get("content") == "":
             del delta["content"]
         if self._hide_reasoning(delta):
-            self._started.add(choice["index"])
+            self._has_output = True
         both_reasoning_names(delta)
         for call in delta.get("tool_calls", ()):
             call["function"].setdefault("arguments", "")  # clients add to it

@@ -33,6 +33,9 @@ def text_event(write: Callable[[str], bytes]) -> TextEvent:
 def wire_finish(choice: dict[str, Any], has_output: bool) -> None:
     """Replaces finish reasons that clients do not know. ``choice`` is changed.
 
+    Args:
+        has_output: whether the request has got anything, in this choice or another.
+
     Raises:
         HttpError: the answer was aborted, or its time ended before its first token.
     """

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -131,3 +132,51 @@ def test_a_timeout_behind_a_text_is_a_cut(kind: str) -> None:
     end.choices[0].finish_reason = "timeout"
     (choice,) = json.loads(dialect.events(end)[6:])["choices"]
     assert (choice["finish_reason"], choice["stop_reason"]) == ("length", "timeout")
+
+
+def _cut(kind: str, index: int, text: str = "") -> Any:
+    """A chunk that ends a choice because the time of its request has passed."""
+    responder: Any = CHAT if kind == "chat" else COMPLETION
+    end = responder.chunk(AddedText(index, "content", text))
+    end.choices[0].finish_reason = "timeout"
+    return end
+
+
+@pytest.mark.parametrize("kind", ["chat", "completion"])
+def test_one_of_several_choices_has_nothing_when_the_time_ends(kind: str) -> None:
+    """The others keep what they have, whole or in a stream."""
+    body = {"messages": MESSAGES} if kind == "chat" else {"prompt": "hi"}
+    dialect = OpenAIDialect(kind, {**body, "n": 2, "stream": True}, "m", CONFIG)
+    dialect.text_events(AddedText(1, "content", "x"))
+    for index in range(2):
+        (choice,) = json.loads(dialect.events(_cut(kind, index))[6:])["choices"]
+        assert (choice["index"], choice["finish_reason"]) == (index, "length")
+        assert choice["stop_reason"] == "timeout"
+
+    outputs = [[_output("", "timeout"), _output("x", "timeout")], [_usage()]]
+    responder: Any = CHAT if kind == "chat" else COMPLETION
+    dialect = OpenAIDialect(kind, {**body, "n": 2}, "m", CONFIG)
+    choices = dialect.response(responder.response(outputs))["choices"]
+    assert [choice["finish_reason"] for choice in choices] == ["length", "length"]
+
+    outputs = [[_output("", "timeout"), _output("", "timeout")], [_usage()]]
+    with pytest.raises(HttpError, match="the time of the request ended") as error:
+        dialect.response(responder.response(outputs))
+    assert error.value.status == 504
+
+
+def _output(text: str, finish_reason: str | None = None, usage: str | None = None) -> Any:
+    return SimpleNamespace(
+        delta_text=text,
+        delta_token_ids=[],
+        finish_reason=finish_reason,
+        delta_logprob_json_strs=None,
+        has_scored_prompt=False,
+        scored_prompt=None,
+        request_final_usage_json_str=usage,
+    )
+
+
+def _usage() -> Any:
+    counts = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+    return _output("", usage=json.dumps(counts))
