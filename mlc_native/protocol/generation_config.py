@@ -207,14 +207,32 @@ def _salt_number(salt: str) -> int:
     return int.from_bytes(digest[:8], "little", signed=True) or 1
 
 
-_UNFIT = {"stop_strs": "holds no valid Unicode", "seed": "must be in [-2^63, 2^63)"}
+# What is said of a value that C++ has no integer or text for.
+_UNFIT = {
+    "stop_strs": "holds no valid Unicode",
+    "n": "must be in [1, 2^31)",
+    "top_k": "must be in [-1, 2^31)",
+    "max_tokens": "must be in [-1, 2^63)",
+    "min_tokens": "must be in [0, 2^63)",
+    "truncate_prompt_tokens": "must be in [1, 2^63)",
+    "no_repeat_ngram_size": "must be in [0, 2^63)",
+    "seed": "must be in [-2^63, 2^63)",
+    "top_logprobs": "must be in range [0, 20]",
+    "prompt_logprobs": "must be in range [0, 20]",
+    "spec_draft_length": "must be in [0, 10]",
+    **dict.fromkeys(
+        ("stop_token_ids", "allowed_token_ids", "bad_words", "logit_bias"),
+        "must be token ids in [0, 2^31)",
+    ),
+}
 
 
 def _assign(config: _core.GenerationConfig, name: str, value: Any) -> None:
     try:
         setattr(config, name, value)
     except TypeError:  # of the right type in Python, but C++ has no such integer or text
-        wrong = _UNFIT.get(name, "is out of range")
+        other = "holds no valid Unicode" if isinstance(value, str) else "is out of range"
+        wrong = _UNFIT.get(name, other)
         raise invalid_request(name, f'"{name}" {wrong}, got {shown(value)}') from None
 
 

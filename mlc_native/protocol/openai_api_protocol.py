@@ -262,7 +262,10 @@ class CompletionRequest(_SamplingRequest):
     def check_logprobs(cls, logprobs: int | None) -> int | None:
         """OpenAI's range."""
         if logprobs is not None and not 0 <= logprobs <= COMPLETION_MAX_TOP_LOGPROBS:
-            raise ValueError(f'"logprobs" must be in range [0, {COMPLETION_MAX_TOP_LOGPROBS}]')
+            raise ValueError(
+                f'"logprobs" must be in range [0, {COMPLETION_MAX_TOP_LOGPROBS}], '
+                f"got {shown(logprobs)}"
+            )
         return logprobs
 
 
@@ -365,7 +368,8 @@ class ChatCompletionRequest(_SamplingRequest, MLCChatChecks):
         if not 0 <= self.top_logprobs <= CHAT_COMPLETION_MAX_TOP_LOGPROBS:
             raise FieldError(
                 "top_logprobs",
-                f'"top_logprobs" must be in range [0, {CHAT_COMPLETION_MAX_TOP_LOGPROBS}]',
+                f'"top_logprobs" must be in range [0, {CHAT_COMPLETION_MAX_TOP_LOGPROBS}], '
+                f"got {shown(self.top_logprobs)}",
             )
         if self.top_logprobs > 0 and not self.logprobs:
             raise FieldError("top_logprobs", '"logprobs" must be True to support "top_logprobs"')

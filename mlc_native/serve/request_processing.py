@@ -280,7 +280,9 @@ def _check_prompt_length(
     """Raises InvalidRequest for a prompt that no empty engine could hold."""
     for token_id in (min(token_ids), max(token_ids)) if token_ids else ():
         if not -(1 << 63) <= token_id < 1 << 63:  # C++ checks the ids that it can represent
-            raise invalid_request("prompt", f"a token id is out of range: {shown(token_id)}")
+            raise invalid_request(
+                "prompt", f'"prompt" must be token ids in [0, 2^31), got {shown(token_id)}'
+            )
     num_tokens = len(token_ids)
     if config.truncate_prompt_tokens is not None:
         num_tokens = min(num_tokens, config.truncate_prompt_tokens)

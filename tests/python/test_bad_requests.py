@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -156,6 +157,36 @@ def test_a_response_format_that_is_too_deep_for_python(engine: Any) -> None:
         schema = schema["items"]
 
 
+HUGE = 1 << 70
+OF_HUGE: dict[str, Any] = {
+    name: HUGE
+    for name, field in GenerationConfig.model_fields.items()
+    if field.annotation in (int, int | None)
+} | {
+    "stop_token_ids": [HUGE],
+    "allowed_token_ids": [HUGE],
+    "bad_words": [[HUGE]],
+    "logit_bias": {HUGE: 1},
+}
+
+
+@pytest.mark.parametrize("name", OF_HUGE)
+def test_integers_that_cpp_has_not_name_range_and_value(engine: Any, name: str) -> None:
+    with pytest.raises(InvalidRequest) as error:
+        engine.generate("abc", GenerationConfig(**{name: OF_HUGE[name]}), "r")
+    assert error.value.field == name
+    message = str(error.value)
+    assert re.search(r"in (range )?\[-?\d.*, .*[\])]", message), message
+    assert str(HUGE) in message
+
+
+def test_a_huge_number_of_alternatives_is_shown(engine: Any) -> None:
+    with pytest.raises(InvalidRequest, match=rf"\[0, 20\], got {HUGE}$"):
+        engine.chat(messages=[{"role": "user", "content": "x"}], logprobs=True, top_logprobs=HUGE)
+    with pytest.raises(InvalidRequest, match=rf"\[0, 5\], got {HUGE}$"):
+        engine.complete(prompt="x", logprobs=HUGE)
+
+
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [
@@ -164,6 +195,7 @@ def test_a_response_format_that_is_too_deep_for_python(engine: Any) -> None:
         ([VOCAB_SIZE], "prompt"),
         ([-1], "prompt"),
         ([1, 1 << 40], "prompt"),
+        ([1, 1 << 70], f'"prompt" must be token ids in [0, 2^31), got {1 << 70}'),
         ([1] * (LIMIT + 1), f"has {LIMIT + 1} tokens in total, larger than the model input length"),
         ("x" * 100_000, "tokens in total, larger than the model input length limit 256"),
         ("\ud800", "not valid Unicode"),
