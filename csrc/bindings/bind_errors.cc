@@ -22,6 +22,23 @@ void SetQueueFull(nb::handle module, const QueueFull& full) {
   PyErr_SetObject(type.ptr(), error.ptr());
 }
 
+// Throws the error if it is none of this family, and what making the one of Python raises.
+void SetErrorOf(const std::exception_ptr& error, nb::handle module) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const QueueFull& e) {
+    SetQueueFull(module, e);
+  } catch (const InvalidRequest& e) {
+    SetError(module, "InvalidRequest", e.what(), &e.field());
+  } catch (const InvalidConfig& e) {
+    SetError(module, "InvalidConfig", e.what(), &e.field());
+  } catch (const LoadError& e) {
+    SetError(module, "LoadError", e.what(), &e.field());
+  } catch (const InternalError& e) {
+    SetError(module, "InternalError", e.what(), nullptr);
+  }
+}
+
 }  // namespace
 
 void BindErrors(nb::module_& m) {
@@ -35,17 +52,9 @@ void BindErrors(nb::module_& m) {
       [](const std::exception_ptr& error, void* module_ptr) {
         nb::handle module(static_cast<PyObject*>(module_ptr));
         try {
-          std::rethrow_exception(error);
-        } catch (const QueueFull& e) {
-          SetQueueFull(module, e);
-        } catch (const InvalidRequest& e) {
-          SetError(module, "InvalidRequest", e.what(), &e.field());
-        } catch (const InvalidConfig& e) {
-          SetError(module, "InvalidConfig", e.what(), &e.field());
-        } catch (const LoadError& e) {
-          SetError(module, "LoadError", e.what(), &e.field());
-        } catch (const InternalError& e) {
-          SetError(module, "InternalError", e.what(), nullptr);
+          SetErrorOf(error, module);
+        } catch (nb::python_error& e) {
+          e.restore();  // Ctrl-C, or no memory, while the error was made
         }
       },
       m.ptr());

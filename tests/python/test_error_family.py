@@ -93,3 +93,14 @@ def test_any_value_can_be_shown(value: object) -> None:
     text = errors.shown(value)
     assert 0 < len(text) < 200
     assert "\n" not in text
+
+
+def test_ctrl_c_while_an_error_of_cpp_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not taken for a failure of the engine, which no caller expects."""
+
+    def interrupt(_text: str) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(errors, "one_line", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        _core.EventTraceRecorder(0)
