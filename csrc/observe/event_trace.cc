@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <iterator>
 #include <new>
 #include <unordered_map>
 #include <utility>
@@ -98,59 +100,143 @@ std::string Quote(const std::string& text) {
 // Writes the events of one request; pairs starts and finishes of a name like brackets.
 class RequestWriter {
  public:
-  explicit RequestWriter(const std::string& request_id)
-      : tail_(",\"pid\":1,\"tid\":" + Quote(request_id) + '}') {}
+  explicit RequestWriter(const std::string& request_id) : request_id_(request_id) {}
 
   void Add(const std::string& event, int64_t ts) {
     if (event.starts_with(kStart)) {
-      Track& track = TrackOf(event.substr(kStart.size()));
-      track.open.push_back(track.count++);
-      Write(track, track.open.back(), 'B', ts);
+      Begin(&NameOf(event.substr(kStart.size())), ts);
     } else if (event.starts_with(kFinish)) {
-      Track& track = TrackOf(event.substr(kFinish.size()));
-      if (track.open.empty()) return;
-      Write(track, track.open.back(), 'E', ts);
-      track.open.pop_back();
+      Name& name = NameOf(event.substr(kFinish.size()));
+      if (!name.open.empty()) End(&name, ts);
     } else {
-      Track& track = TrackOf(event);
-      Write(track, track.count++, 'i', ts);
+      Name& name = NameOf(event);
+      marks_.push_back({.name = &name, .number = name.count++, .phase = 'i', .ts = ts});
     }
   }
 
-  // Closes what is open and hands the events over, separated by commas.
+  // Closes what is open and returns the events row by row, separated by commas.
   std::string Finish(int64_t ts) {
-    for (auto& [name, track] : tracks_) {
-      for (; !track.open.empty(); track.open.pop_back()) Write(track, track.open.back(), 'E', ts);
+    CloseOpen(ts);
+    const std::vector<std::string> rows = ChooseRows();
+    std::vector<std::string> written(rows.size());
+    for (const Mark& mark : marks_) {
+      // An instant lies in the row of the request.
+      const size_t row = mark.phase == 'i' ? 0 : mark.name->row;
+      std::string& text = written[row];
+      if (!text.empty()) text += ',';
+      text += mark.name->head + '(' + std::to_string(mark.number) + ")\",\"ph\":\"" + mark.phase +
+              "\",\"ts\":" + std::to_string(mark.ts) + rows[row];
     }
-    return std::move(written_);
+    std::string all;
+    for (const std::string& text : written) {
+      if (!all.empty() && !text.empty()) all += ',';
+      all += text;
+    }
+    return all;
   }
 
  private:
-  // The events of one name.
-  struct Track {
-    std::string head;  // up to the number
-    int64_t count = 0;
-    std::vector<int64_t> open;  // numbers of spans without an end
+  // From the mark number `begin` to the mark number `end`.
+  struct Span {
+    size_t begin = 0;
+    size_t end = 0;
   };
 
-  Track& TrackOf(const std::string& name) {
-    Track& track = tracks_[name];
-    if (track.head.empty()) {
-      track.head = "{\"name\":" + Quote(name);
-      track.head.back() = ' ';  // the number goes inside the quotes
+  // The events of one name.
+  struct Name {
+    std::string text;
+    std::string head;  // up to the number
+    int64_t count = 0;
+    std::vector<Span> spans;   // in order of their begins
+    std::vector<size_t> open;  // which of them have no end; outer ones first
+    int64_t microseconds = 0;  // of all spans
+    size_t row = 0;            // of the spans
+  };
+
+  struct Mark {
+    Name* name = nullptr;
+    int64_t number = 0;
+    char phase = 'i';
+    int64_t ts = 0;
+  };
+
+  Name& NameOf(const std::string& text) {
+    Name*& name = by_text_[text];
+    if (name == nullptr) {
+      name = names_.emplace_back(std::make_unique<Name>()).get();
+      name->text = text;
+      name->head = "{\"name\":" + Quote(text);
+      name->head.back() = ' ';  // the number goes inside the quotes
     }
-    return track;
+    return *name;
   }
 
-  void Write(const Track& track, int64_t number, char phase, int64_t ts) {
-    if (!written_.empty()) written_ += ',';
-    written_ += track.head + '(' + std::to_string(number) + ")\",\"ph\":\"" + phase +
-                "\",\"ts\":" + std::to_string(ts) + tail_;
+  void Begin(Name* name, int64_t ts) {
+    name->open.push_back(name->spans.size());
+    name->spans.push_back({.begin = marks_.size()});
+    marks_.push_back({.name = name, .number = name->count++, .phase = 'B', .ts = ts});
   }
 
-  const std::string tail_;
-  std::unordered_map<std::string, Track> tracks_;
-  std::string written_;
+  // Requires: a span of the name is open.
+  void End(Name* name, int64_t ts) {
+    Span& span = name->spans[name->open.back()];
+    name->open.pop_back();
+    const Mark begin = marks_[span.begin];
+    span.end = marks_.size();
+    marks_.push_back({.name = name, .number = begin.number, .phase = 'E', .ts = ts});
+    name->microseconds += ts - begin.ts;
+  }
+
+  void CloseOpen(int64_t ts) {
+    std::vector<std::pair<size_t, Name*>> open;
+    for (const auto& name : names_) {
+      for (const size_t span : name->open) open.emplace_back(name->spans[span].begin, name.get());
+    }
+    std::ranges::sort(open, std::greater<>());  // inner spans end first
+    for (const auto& [begin, name] : open) End(name, ts);
+  }
+
+  // Gives each name the first row in which its spans nest with those that are there, and returns
+  // what the events of each row end with. Names with more time choose first.
+  std::vector<std::string> ChooseRows() {
+    std::vector<Name*> names;
+    for (const auto& name : names_) names.push_back(name.get());
+    std::ranges::stable_sort(names, std::greater<>(), &Name::microseconds);
+    std::vector<std::vector<Span>> rows(1);
+    std::vector<std::string> tails = {TailOf(request_id_)};
+    for (Name* name : names) {
+      name->row = 0;
+      while (name->row < rows.size() && !AddIfNested(name->spans, &rows[name->row])) ++name->row;
+      if (name->row < rows.size()) continue;
+      rows.push_back(name->spans);
+      tails.push_back(TailOf(request_id_ + " (" + name->text + ')'));
+    }
+    return tails;
+  }
+
+  // Adds spans to those of a row unless two of them overlap without one being inside the other.
+  static bool AddIfNested(const std::vector<Span>& spans, std::vector<Span>* row) {
+    std::vector<Span> all;
+    all.reserve(row->size() + spans.size());
+    std::ranges::merge(*row, spans, std::back_inserter(all), {}, &Span::begin, &Span::begin);
+    std::vector<size_t> ends;  // of the spans around the next one
+    for (const Span& span : all) {
+      while (!ends.empty() && ends.back() < span.begin) ends.pop_back();
+      if (!ends.empty() && ends.back() < span.end) return false;
+      ends.push_back(span.end);
+    }
+    *row = std::move(all);
+    return true;
+  }
+
+  static std::string TailOf(const std::string& row) {
+    return ",\"pid\":1,\"tid\":" + Quote(row) + '}';
+  }
+
+  std::string request_id_;
+  std::vector<std::unique_ptr<Name>> names_;  // in order of their first events
+  std::unordered_map<std::string, Name*> by_text_;
+  std::vector<Mark> marks_;
 };
 
 }  // namespace

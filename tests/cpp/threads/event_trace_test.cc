@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <random>
+#include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -16,7 +19,9 @@ namespace mlc_native {
 namespace {
 
 using nlohmann::json;
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 json Dump(const EventTraceRecorder& recorder) { return json::parse(recorder.DumpJSON()); }
 
@@ -30,20 +35,23 @@ std::vector<std::string> Lines(const EventTraceRecorder& recorder) {
   return lines;
 }
 
-// Every span begins before it ends, and each begin has its end; times ascend within a request.
-void ExpectBalanced(const json& events) {
-  std::map<std::pair<std::string, std::string>, int> open;
+// In each row (tid) spans nest and are complete, and times ascend.
+void ExpectNested(const json& events) {
+  std::map<std::string, std::vector<std::string>> open;
   std::map<std::string, int64_t> last_ts;
   for (const json& event : events) {
     const std::string tid = event["tid"];
-    int& depth = open[{tid, event["name"]}];
-    if (event["ph"] == "B") ++depth;
-    if (event["ph"] == "E") --depth;
-    ASSERT_GE(depth, 0) << event;
+    std::vector<std::string>& spans = open[tid];
+    if (event["ph"] == "B") spans.push_back(event["name"]);
+    if (event["ph"] == "E") {
+      ASSERT_FALSE(spans.empty()) << event;
+      ASSERT_EQ(spans.back(), event["name"]) << event;
+      spans.pop_back();
+    }
     ASSERT_GE(event["ts"].get<int64_t>(), last_ts[tid]) << event;
     last_ts[tid] = event["ts"];
   }
-  for (const auto& [key, depth] : open) EXPECT_EQ(depth, 0) << key.first << ' ' << key.second;
+  for (const auto& [tid, spans] : open) EXPECT_THAT(spans, IsEmpty()) << tid;
 }
 
 TEST(EventTraceRecorder, WritesChromeTraceEvents) {
@@ -94,6 +102,45 @@ TEST(EventTraceRecorder, AFinishWithoutStartIsLeftOut) {
   recorder.AddEvent("a", "start prefill");
   recorder.AddEvent("a", "finish prefill");
   EXPECT_THAT(Lines(recorder), ElementsAre("a B prefill (0)", "a E prefill (0)"));
+}
+
+TEST(EventTraceRecorder, OpenSpansAreClosedFromTheInside) {
+  EventTraceRecorder recorder;
+  for (const char* name : {"a", "b", "c", "d"})
+    recorder.AddEvent("r", std::string("start ") + name);
+  EXPECT_THAT(Lines(recorder), ElementsAre("r B a (0)", "r B b (0)", "r B c (0)", "r B d (0)",
+                                           "r E d (0)", "r E c (0)", "r E b (0)", "r E a (0)"));
+}
+
+// The callback of a step on another thread while the next step runs.
+TEST(EventTraceRecorder, SpansThatDoNotNestAreInRowsOfTheirOwn) {
+  EventTraceRecorder recorder;
+  for (const char* event : {"start decode", "start send", "finish decode", "sent", "start decode",
+                            "finish send", "start send", "finish send", "finish decode"}) {
+    recorder.AddEvent("r", event);
+  }
+  ExpectNested(Dump(recorder));
+  const std::vector<std::string> lines = Lines(recorder);
+  EXPECT_THAT(lines, Contains("r i sent (0)"));
+  const bool decode_is_longer = std::ranges::find(lines, "r B decode (0)") != lines.end();
+  const std::string other = decode_is_longer ? "send" : "decode";
+  for (const char* number : {"(0)", "(1)"}) {
+    EXPECT_THAT(lines, Contains("r (" + other + ") B " + other + ' ' + number));
+    EXPECT_THAT(lines, Contains("r (" + other + ") E " + other + ' ' + number));
+  }
+  EXPECT_EQ(lines.size(), 9u);
+}
+
+TEST(EventTraceRecorder, SpansNestWhateverTheOrder) {
+  std::mt19937 random(1);
+  for (int trial = 0; trial < 200; ++trial) {
+    EventTraceRecorder recorder(20);
+    for (int i = 0; i < 30; ++i) {
+      const std::string kind = random() % 2 == 0 ? "start " : "finish ";
+      recorder.AddEvent("r", kind + std::to_string(random() % 4));
+    }
+    ExpectNested(Dump(recorder));
+  }
 }
 
 TEST(EventTraceRecorder, DropsTheOldestAndStaysBalanced) {
@@ -154,9 +201,9 @@ TEST(EventTraceRecorder, DumpWhileRecording) {
       recorder.AddEvent(id, "finish work");
     }
   });
-  for (int i = 0; i < 20; ++i) ExpectBalanced(Dump(recorder));
+  for (int i = 0; i < 20; ++i) ExpectNested(Dump(recorder));
   threads.Join();
-  ExpectBalanced(Dump(recorder));
+  ExpectNested(Dump(recorder));
   EXPECT_EQ(recorder.num_dropped(), 4 * 5000 * 2 - 1000);
 }
 
