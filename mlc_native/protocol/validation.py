@@ -134,12 +134,19 @@ def _problem(place: tuple[int | str, ...], group: list[Any], known: Collection[s
     inner_place = tuple(part for part in inner["loc"] if not _is_kind(part))
     if len(inner_place) > len(place):  # of the right kind, with something wrong within it
         place, group = inner_place, [inner]
-    first, *others = (each["msg"].removeprefix("Value error, ") for each in group)
+    first, *others = map(_message, group)
     message = " or ".join([first, *(text.removeprefix("Input should be ") for text in others)])
     # A message of ours names the value where that helps.
     found = group[0]
     value = "" if found["type"] == "value_error" else f", got {shown(found['input'])}"
     return ": ".join([*_path(place), message]) + value
+
+
+def _message(error: Any) -> str:
+    if error["type"] == "int_parsing_size":  # the message calls a number a text
+        return "Input should be an integer of fewer digits"
+    message: str = error["msg"]
+    return message.removeprefix("Value error, ")
 
 
 def _path(location: tuple[int | str, ...]) -> list[str]:

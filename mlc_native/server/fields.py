@@ -90,6 +90,14 @@ def integer(fields: Fields, *names: str) -> int | None:
     return None
 
 
+def tokens_field(fields: Fields, name: str) -> int:
+    """A field that must be a number of tokens of an answer. Raises InvalidRequest."""
+    value = fields.get(name)
+    if type(value) is not int or not 1 <= value < 1 << 63:
+        raise invalid_request(name, f'"{name}" must be an integer in [1, 2^63), got {shown(value)}')
+    return value
+
+
 def object_field(fields: Fields, name: str) -> dict[str, Any]:
     """A field that must be an object; {} if it is not there. Raises InvalidRequest."""
     value = fields.get(name, {})

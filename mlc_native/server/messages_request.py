@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mlc_native.errors import invalid_request, shown
-from mlc_native.server.fields import Fields, list_field, object_field, texts_field
+from mlc_native.server.fields import Fields, list_field, object_field, texts_field, tokens_field
 
 _SAME = ("messages", "max_tokens", "temperature", "top_p", "top_k", "stream")
 _READ = {
@@ -25,13 +25,9 @@ def chat_body(body: Fields) -> tuple[Fields, list[str]]:
         InvalidRequest: a field is missing, wrong or not supported.
     """
     fields = {name: value for name, value in body.items() if value is not None}
-    max_tokens = fields.get("max_tokens")
-    if max_tokens is None:
+    if "max_tokens" not in fields:
         raise invalid_request("max_tokens", '"max_tokens" is required')
-    if type(max_tokens) is not int or max_tokens < 1:
-        raise invalid_request(
-            "max_tokens", f'"max_tokens" must be 1 or more, got {shown(max_tokens)}'
-        )
+    tokens_field(fields, "max_tokens")
     chat = {name: fields[name] for name in _SAME if name in fields}
     chat["messages"] = _messages(fields)
     if "stop_sequences" in fields:

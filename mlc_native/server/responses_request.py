@@ -7,7 +7,7 @@ from typing import Any
 
 from mlc_native.errors import invalid_request, shown
 from mlc_native.protocol.generation_config import SamplingOptions
-from mlc_native.server.fields import Fields, list_field, object_field
+from mlc_native.server.fields import Fields, list_field, object_field, tokens_field
 
 # By the same name in a chat completion: sampling, and what other servers have added to both.
 _SAME = {
@@ -43,7 +43,7 @@ def chat_body(body: Fields) -> tuple[Fields, list[str]]:
     chat = {name: fields[name] for name in fields if name in _SAME}
     chat["messages"] = _messages(fields)
     if "max_output_tokens" in fields:
-        chat["max_tokens"] = _positive(fields, "max_output_tokens")
+        chat["max_tokens"] = tokens_field(fields, "max_output_tokens")
     tools, ignored = _tools(fields)
     if tools:
         chat["tools"] = tools
@@ -66,13 +66,6 @@ def _check_unsupported(fields: Fields) -> None:
         raise invalid_request("background", '"background" is not supported: use "stream"')
     if fields.get("truncation") == "disabled":
         del fields["truncation"]  # what does not fit is refused
-
-
-def _positive(fields: Fields, name: str) -> int:
-    value = fields[name]
-    if type(value) is not int or value < 1:
-        raise invalid_request(name, f'"{name}" must be 1 or more, got {shown(value)}')
-    return value
 
 
 # -------------------------------------------------------------------------------------- settings

@@ -114,8 +114,14 @@ def _flag(fields: Fields, name: str, *, default: bool = False) -> bool:
 
 def _text_of(tokenizer: Tokenizer, tokens: object) -> str:
     limit = tokenizer.token_table.size
-    if not isinstance(tokens, list) or not all(_is_token(token, limit) for token in tokens):
-        raise invalid_request("tokens", f'"tokens" must be a list of token ids below {limit}')
+    listed = tokens if isinstance(tokens, list) else [tokens]
+    wrong = [token for token in listed if not _is_token(token, limit)]
+    if wrong or listed is not tokens:
+        raise invalid_request(
+            "tokens",
+            f'"tokens" must be a list of token ids in [0, {limit}), got '
+            + shown(wrong[0] if listed is tokens else tokens),
+        )
     return tokenizer.decode(tokens, skip_special_tokens=False)
 
 

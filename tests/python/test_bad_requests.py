@@ -180,6 +180,11 @@ def test_integers_that_cpp_has_not_name_range_and_value(engine: Any, name: str) 
     assert str(HUGE) in message
 
 
+def test_a_number_that_no_integer_type_has_is_no_text(engine: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"^seed: Input should be an integer .*1e\+300$"):
+        engine.complete(prompt="x", seed=1e300)
+
+
 def test_a_huge_number_of_alternatives_is_shown(engine: Any) -> None:
     with pytest.raises(InvalidRequest, match=rf"\[0, 20\], got {HUGE}$"):
         engine.chat(messages=[{"role": "user", "content": "x"}], logprobs=True, top_logprobs=HUGE)

@@ -185,6 +185,13 @@ def test_tokenize_refuses(serve: Any, path: str, body: Any, param: str) -> None:
     assert error_of(response)["param"] == param
 
 
+def test_detokenize_shows_what_is_wrong(serve: Any) -> None:
+    server = serve(answer=ANSWER)
+    for tokens, got in ([1, 2, -3], "-3"), ([1, 1 << 53], str(1 << 53)), ("ab", "'ab'"):
+        response = server.post("/detokenize", {"tokens": tokens})
+        assert error_of(response)["message"].endswith(f"token ids in [0, {EOS + 1}), got {got}")
+
+
 def test_usage_equals_tokenize_of_the_chat(serve: Any) -> None:
     server = serve(answer=ANSWER)
     messages = [{"role": "system", "content": "Be ö."}, {"role": "user", "content": "hi 🤔"}]

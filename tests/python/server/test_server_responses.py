@@ -296,6 +296,7 @@ def test_tools_of_openais_servers_are_ignored(server: LiveServer) -> None:
         ({"instructions": {}}, "instructions"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"max_output_tokens": "9"}, "max_output_tokens"),
+        ({"max_output_tokens": 1 << 63}, "max_output_tokens"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"conversation": "c"}, "conversation"),
         ({"prompt": {"id": "p"}}, "prompt"),
