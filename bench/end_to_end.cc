@@ -250,7 +250,7 @@ Options ParseOptions(int argc, char** argv) {
       return std::strcmp(f.first, argv[i]) == 0;
     });
     if (field == std::end(fields) || i + 1 == argc) {
-      throw std::invalid_argument(std::string("what is ") + argv[i] + "? see bench/end_to_end.cc");
+      throw std::invalid_argument(std::string("what is ") + argv[i] + "? see --help");
     }
     *field->second = argv[i + 1];
   }
@@ -290,6 +290,11 @@ void Run(const Options& options) {
 }  // namespace mlc_native
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "--help") == 0) {
+    std::printf("usage: %s --model FOLDER [--rows ROWS] [--quantization NAMES] [--profile]\n",
+                argv[0]);
+    return 0;
+  }
   try {
     mlc_native::Run(mlc_native::ParseOptions(argc, argv));
   } catch (const std::exception& error) {

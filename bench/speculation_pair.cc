@@ -26,6 +26,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -223,16 +224,21 @@ std::vector<Value> List(const std::string& text) {
 
 Options Parse(int argc, char** argv) {
   Options options;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string name = argv[i];
-    const std::string value = argv[i + 1];
-    if (name == "--target") options.target = value;
-    if (name == "--draft") options.draft = value;
-    if (name == "--lengths") options.lengths = value;
-    if (name == "--acceptances") options.acceptances = value;
-    if (name == "--batch") options.batch = std::stoll(value);
-    if (name == "--tokens") options.tokens = std::stoll(value);
-    if (name == "--rounds") options.rounds = std::stoll(value);
+  const std::pair<const char*, std::string*> texts[] = {{"--target", &options.target},
+                                                        {"--draft", &options.draft},
+                                                        {"--lengths", &options.lengths},
+                                                        {"--acceptances", &options.acceptances}};
+  const std::pair<const char*, int64_t*> numbers[] = {
+      {"--batch", &options.batch}, {"--tokens", &options.tokens}, {"--rounds", &options.rounds}};
+  for (int i = 1; i < argc; i += 2) {
+    const auto is_it = [&](const auto& field) { return std::string_view(argv[i]) == field.first; };
+    const auto text = std::ranges::find_if(texts, is_it);
+    const auto number = std::ranges::find_if(numbers, is_it);
+    if (i + 1 == argc || (text == std::end(texts) && number == std::end(numbers))) {
+      throw std::runtime_error(std::string("what is ") + argv[i] + "? see --help");
+    }
+    if (text != std::end(texts)) *text->second = argv[i + 1];
+    if (number != std::end(numbers)) *number->second = std::stoll(argv[i + 1]);
   }
   if (options.target.empty() || options.draft.empty()) {
     throw std::runtime_error("--target and --draft are needed");
@@ -260,6 +266,13 @@ void Main(int argc, char** argv) {
 }  // namespace mlc_native
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "--help") {
+    std::printf(
+        "usage: %s --target FOLDER --draft FOLDER [--lengths 0,2,4] [--acceptances 0.6,0.7,0.8]\n"
+        "       [--batch N] [--tokens N] [--rounds N]\n",
+        argv[0]);
+    return 0;
+  }
   try {
     mlc_native::Main(argc, argv);
   } catch (const std::exception& error) {

@@ -155,6 +155,11 @@ class Bench {
 // main() of a benchmark: NAME [--tiny] [--only TEXT] FILE.
 inline int RunBench(int argc, char** argv, const std::function<void(Bench&)>& run) {
   std::vector<std::string> args(argv + 1, argv + argc);
+  const std::string usage = std::string("usage: ") + argv[0] + " [--tiny] [--only TEXT] FILE\n";
+  if (!args.empty() && args[0] == "--help") {
+    std::fputs(usage.c_str(), stdout);
+    return 0;
+  }
   const bool tiny = !args.empty() && args[0] == "--tiny";
   if (tiny) args.erase(args.begin());
   std::string only;
@@ -162,8 +167,8 @@ inline int RunBench(int argc, char** argv, const std::function<void(Bench&)>& ru
     only = args[1];
     args.erase(args.begin(), args.begin() + 2);
   }
-  if (args.size() != 1) {
-    std::fprintf(stderr, "usage: %s [--tiny] [--only TEXT] FILE\n", argv[0]);
+  if (args.size() != 1 || args[0].starts_with("--")) {
+    std::fputs(usage.c_str(), stderr);
     return 2;
   }
   try {
