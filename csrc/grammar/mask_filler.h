@@ -21,7 +21,7 @@ namespace mlc_native {
 
 struct MaskRow {
   GrammarMatcher* matcher = nullptr;
-  std::span<int32_t> mask;      // [(vocab_size + 31) / 32]
+  std::span<int32_t> mask;      // [TokenMaskWords(vocab_size)]
   bool constrained = false;     // result: false if every token is allowed; mask is then unspecified
   std::exception_ptr error;     // result: an exception of the matcher, for this row or behind it
   bool completed = false;       // result, of a row behind draft tokens: IsCompleted

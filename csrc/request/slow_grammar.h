@@ -20,7 +20,7 @@ struct SlowGrammar {
   bool has_mask = false;
   bool constrained = false;   // false: anything; `mask` is then unspecified
   bool completed = false;     // the tokens are a complete answer
-  std::vector<int32_t> mask;  // [(vocab_size + 31) / 32]
+  std::vector<int32_t> mask;  // [TokenMaskWords(vocab_size)]
   // The last token, until the matcher has accepted it: it is not delivered yet.
   std::optional<SampleResult> undelivered;
   int num_cheap = 0;  // tokens in a row that have taken little

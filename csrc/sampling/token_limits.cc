@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "sampling/token_mask.h"
+#include "support/token_mask.h"
 
 namespace mlc_native {
 namespace {

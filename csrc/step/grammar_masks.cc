@@ -8,8 +8,8 @@
 #include "mlc_native/model.h"
 #include "request/scheduler.h"
 #include "sampling/sampler.h"
-#include "sampling/token_mask.h"
 #include "support/check.h"
+#include "support/token_mask.h"
 
 namespace mlc_native {
 namespace {

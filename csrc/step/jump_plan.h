@@ -13,7 +13,7 @@
 
 #include "mlc_native/grammar.h"
 #include "request/request.h"
-#include "sampling/token_mask.h"
+#include "support/token_mask.h"
 
 namespace mlc_native {
 

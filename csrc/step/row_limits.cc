@@ -5,7 +5,7 @@
 #include "mlc_native/model.h"
 #include "request/request_state.h"
 #include "sampling/token_limits.h"
-#include "sampling/token_mask.h"
+#include "support/token_mask.h"
 
 namespace mlc_native {
 

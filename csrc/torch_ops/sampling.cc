@@ -1,6 +1,7 @@
 #include "torch_ops/sampling.h"
 
 #include "support/error.h"
+#include "support/token_mask.h"
 #include "torch_ops/arguments.h"
 
 namespace mlc_native::ops {
@@ -39,7 +40,7 @@ void CheckShapes(const SampleArguments& a) {
   CheckValue(a.logits.is_contiguous() && vocab > 0,
              "logits must be contiguous and not without columns, got shape ", a.logits.sizes(),
              " and strides ", a.logits.strides());
-  if (a.mask) Check("mask", *a.mask, a.logits, {ScalarType::Int}, {m, (vocab + 31) / 32});
+  if (a.mask) Check("mask", *a.mask, a.logits, {ScalarType::Int}, {m, TokenMaskWords(vocab)});
   CheckValue(a.num_top_logprobs >= -1 && a.num_top_logprobs <= 20,
              "num_top_logprobs must be in [-1, 20], got ", a.num_top_logprobs);
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "grammar/xgrammar/library.h"
+#include "support/token_mask.h"
 
 namespace mlc_native {
 
@@ -23,7 +24,7 @@ class GrammarTokens {
   const tvm::ffi::Any& json_tokenizer_info() const { return json_tokenizer_info_; }
   int64_t vocab_size() const { return vocab_size_; }
   // The number of words of a mask.
-  int64_t mask_size() const { return (vocab_size_ + 31) / 32; }
+  int64_t mask_size() const { return TokenMaskWords(vocab_size_); }
   // Whether a grammar may have the token at all; for JSON, whether it is in json_tokenizer_info.
   bool usable(int32_t token_id, bool in_json) const {
     return token_id >= 0 && token_id < vocab_size_ &&

@@ -6,6 +6,7 @@
 #include "sampling/logit_processor.h"
 #include "sampling/sampler.h"
 #include "support/check.h"
+#include "support/token_mask.h"
 
 namespace mlc_native {
 namespace {
@@ -13,8 +14,6 @@ namespace {
 using kernels::cuda::SamplingRow;
 
 constexpr int64_t kUsualLength = 64;  // of a list of biases or counts
-
-int64_t MaskWords(int64_t vocab_size) { return (vocab_size + 31) / 32; }
 
 // Arrays that each row has.
 size_t RowBytes(int64_t rows) {
@@ -31,7 +30,7 @@ SamplingInputs::SamplingInputs(int64_t vocab_size, int64_t max_rows)
 
 // Room for the longest lists of one row and for usual lists of all rows.
 size_t SamplingInputs::Bytes(int64_t vocab_size, int64_t max_rows) {
-  const size_t mask = UploadBuffer::ArrayBytes(MaskWords(vocab_size), sizeof(int32_t));
+  const size_t mask = UploadBuffer::ArrayBytes(TokenMaskWords(vocab_size), sizeof(int32_t));
   const size_t longest = 4 * UploadBuffer::ArrayBytes(vocab_size, sizeof(int32_t)) + mask;
   const size_t usual = mask + 4 * UploadBuffer::ArrayBytes(kUsualLength, sizeof(int32_t));
   return RowBytes(max_rows) + longest + static_cast<size_t>(max_rows) * usual;
@@ -39,7 +38,7 @@ size_t SamplingInputs::Bytes(int64_t vocab_size, int64_t max_rows) {
 
 size_t SamplingInputs::ListBytes(const TokenRow& row) const {
   if (row.scored_token != TokenRow::kNone) {
-    return UploadBuffer::ArrayBytes(MaskWords(vocab_size_), sizeof(int32_t));
+    return UploadBuffer::ArrayBytes(TokenMaskWords(vocab_size_), sizeof(int32_t));
   }
   const auto bias = static_cast<int64_t>(row.config->logit_bias.size());
   const int64_t counts = HasPenalties(*row.config) ? static_cast<int64_t>(row.counts.size()) : 0;
@@ -108,7 +107,7 @@ SamplingRow SamplingInputs::Pack(const TokenRow& row, const int32_t* drawn) {
   }
   if (HasPenalties(config)) PackPenalties(row, drawn, &out);
   if (!row.allowed.empty()) {
-    MLC_CHECK(static_cast<int64_t>(row.allowed.size()) >= MaskWords(vocab_size_))
+    MLC_CHECK(static_cast<int64_t>(row.allowed.size()) >= TokenMaskWords(vocab_size_))
         << row.allowed.size() << " words of mask";
     std::ranges::copy(row.allowed,
                       buffer_.Add(static_cast<int64_t>(row.allowed.size()), &out.mask).begin());
@@ -121,9 +120,9 @@ SamplingRow SamplingInputs::PackScored(int32_t token_id) {
   SamplingRow out;
   out.greedy = true;
   out.logprobs = true;
-  const auto mask = buffer_.Add(MaskWords(vocab_size_), &out.mask);
+  const auto mask = buffer_.Add(TokenMaskWords(vocab_size_), &out.mask);
   std::ranges::fill(mask, 0);
-  mask[token_id / 32] = static_cast<int32_t>(uint32_t{1} << (token_id % 32));
+  SetTokenBit(mask, token_id, true);
   return out;
 }
 

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "sampling/token_mask.h"
+#include "support/token_mask.h"
 
 namespace mlc_native {
 namespace {

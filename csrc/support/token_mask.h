@@ -10,8 +10,8 @@ namespace mlc_native {
 
 inline constexpr int64_t kTokensPerWord = 32;
 
-constexpr size_t TokenMaskWords(int64_t vocab_size) {
-  return static_cast<size_t>((vocab_size + kTokensPerWord - 1) / kTokensPerWord);
+constexpr int64_t TokenMaskWords(int64_t vocab_size) {
+  return (vocab_size + kTokensPerWord - 1) / kTokensPerWord;
 }
 
 // Tokens beyond the mask are ignored.
