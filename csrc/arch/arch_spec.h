@@ -138,6 +138,7 @@ struct VectorName {
 // The greatest dimension, so that products never overflow, and number of layers.
 inline constexpr int64_t kMaxDimension = int64_t{1} << 24;
 inline constexpr int64_t kMaxLayers = 4096;
+inline constexpr int64_t kMaxLatentHeads = 1024;  // each has matrices of its own in a layer
 
 // A yes or no of a family: what a field of config.json says, else `absent`; always `absent` without
 // the name of a field.

@@ -107,10 +107,10 @@ void ReadLatentSizes(const ConfigFields& fields, ModelConfig& config) {
     fields.FailValue("num_key_value_heads",
                      "\"num_attention_heads\" = " + std::to_string(config.num_heads));
   }
-  if (config.num_heads * (latent.query_dim() + latent.value_dim) > kMaxDimension) {
-    fields.FailValue(
-        "num_attention_heads",
-        "at most " + std::to_string(kMaxDimension / (latent.query_dim() + latent.value_dim)));
+  const int64_t most_heads =
+      std::min(kMaxLatentHeads, kMaxDimension / (latent.query_dim() + latent.value_dim));
+  if (config.num_heads > most_heads) {
+    fields.FailValue("num_attention_heads", "at most " + std::to_string(most_heads));
   }
   if (latent.rope_dim % 2 != 0) fields.FailValue("qk_rope_head_dim", "an even number");
   if (!fields.Bool("rope_interleave", true)) {

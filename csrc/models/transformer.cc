@@ -33,7 +33,7 @@ int64_t LatentWidth(const ModelConfig& config) {
 
 // Floats per row of what attention and the feed-forward block work on, one after the other.
 int64_t BlockWidth(const ModelConfig& config) {
-  return std::max({config.qkv_size() + config.q_size() + LatentWidth(config),
+  return std::max({config.qkv_size() + config.q_size() + LatentWidth(config), config.values_size(),
                    config.linear_rows(LinearRole::kGateUp), ExpertWidth(config)});
 }
 

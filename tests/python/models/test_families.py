@@ -60,6 +60,10 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
             "first_k_dense_replace": 0,
         },
     ),
+    "deepseek_v3-wide-values": (  # wider than all else that a row of attention has
+        "tiny-deepseek_v3",
+        {"kv_lora_rank": 8, "qk_nope_head_dim": 8, "v_head_dim": 2048},
+    ),
     "deepseek_v2-yarn": (
         "tiny-deepseek_v2",
         {

@@ -485,6 +485,14 @@ def test_wrong_config_field(llama: Path, fields: dict[str, Any], message: str) -
             {"num_key_value_heads": 2},
             '"num_key_value_heads" must be "num_attention_heads" = 4',
         ),
+        (
+            "tiny-deepseek_v3",
+            {
+                **{"num_attention_heads": 1 << 20, "num_key_value_heads": 1 << 20},
+                **{"qk_nope_head_dim": 1, "qk_rope_head_dim": 2, "v_head_dim": 1},
+            },
+            '"num_attention_heads" must be at most 1024, got 1048576',
+        ),
         ("tiny-deepseek_v3", {"kv_lora_rank": 0}, '"kv_lora_rank"'),
         ("tiny-deepseek_v3", {"qk_rope_head_dim": 7}, '"qk_rope_head_dim" must be an even number'),
         ("tiny-deepseek_v3", {"rope_interleave": False}, '"rope_interleave" = false'),
