@@ -121,7 +121,9 @@ class Limit {
                 logits_rows * (rest_size_ + head));
   }
   double AttentionOperations(const StepShape& step) const {
-    return 4 * static_cast<double>(config_.q_size() * step.sequences) * step.Keys() * num_layers();
+    const int64_t values = config_.latent ? config_.latent->kv_rank : config_.head_dim;
+    const int64_t products = config_.num_heads * (config_.head_dim + values);
+    return 2 * static_cast<double>(products * step.sequences) * step.Keys() * num_layers();
   }
 
   const ModelConfig& config_;

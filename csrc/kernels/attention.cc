@@ -244,8 +244,9 @@ void CountAttention(KernelProfile& profile, const KvPages& kv, const AttentionAr
     }
   }
   const auto head_bytes = static_cast<double>(KvPageBytes(kv.format, kv.head_dim)) / kPageSize;
+  const int64_t value_columns = args.value_columns > 0 ? args.value_columns : kv.head_dim;
   profile.Count(kAttention, 2 * head_bytes * static_cast<double>(kv.kv_heads) * keys_read,
-                4 * static_cast<double>(args.q_heads * kv.head_dim) * products);
+                2 * static_cast<double>(args.q_heads * (kv.head_dim + value_columns)) * products);
 }
 
 }  // namespace
@@ -261,6 +262,7 @@ void PagedAttention(const Cpu& cpu, const KvPages& kv, const AttentionArgs& args
       << "q_heads " << args.q_heads << " kv_heads " << kv.kv_heads;
   MLC_CHECK(args.ldq >= args.q_heads * kv.head_dim && args.ldo >= args.q_heads * kv.head_dim);
   MLC_CHECK(args.workspace != nullptr && args.window >= 0);
+  MLC_CHECK(args.value_columns >= 0 && args.value_columns <= kv.head_dim);
   const int64_t threads = cpu.pool->num_threads();
   const BatchSize size = DivideBatch(kv, args, threads);
   if (size.blocks == 0) return;

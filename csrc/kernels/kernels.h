@@ -336,6 +336,7 @@ struct AttentionArgs {
   float soft_cap = 0.0f;         // 0: none; else s = cap * tanh(s / cap) (Gemma-2)
   int64_t window = 0;            // 0: none
   const float* sinks = nullptr;  // [q_heads]; null: none
+  int64_t value_columns = 0;     // all values are zero from this element on; 0: from none
   const AttentionSequence* sequences = nullptr;
   int64_t num_sequences = 0;
   void* workspace = nullptr;  // AttentionWorkspaceBytes bytes, aligned to kPackedAlignment

@@ -323,6 +323,7 @@ void Transformer::Ops::Attend(size_t layer) {
                            .soft_cap = config_.attention_soft_cap,
                            .window = config_.layers[layer].window,
                            .sinks = model_.weights_.layers[layer].vector(VectorRole::kSinks),
+                           .value_columns = config_.latent ? config_.latent->kv_rank : 0,
                            .sequences = model_.sequences_.data(),
                            .num_sequences = static_cast<int64_t>(batch_.sequences.size()),
                            .workspace = buffers_.attention_workspace});

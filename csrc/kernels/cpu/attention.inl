@@ -89,7 +89,8 @@ struct BlockContext {
   const AttentionArgs& args;
   const AttentionBlock& block;
   int64_t queries;
-  int64_t kv_row;  // KvRow(head_dim)
+  int64_t kv_row;     // KvRow(head_dim)
+  int64_t value_row;  // likewise, without values that are zero
   Scratch scratch;
   State segment;                // state of the current segment
   RowPrefetch* rows = nullptr;  // in AttendBlock
@@ -105,6 +106,7 @@ struct BlockContext {
         block(block),
         queries((block.row_end - block.row_begin) * block.num_heads),
         kv_row(KvRow(kv.head_dim)),
+        value_row(args.value_columns > 0 ? KvRow(args.value_columns) : kv_row),
         scratch(block.scratch, queries, kv.head_dim),
         segment(StateAt(state != nullptr ? state : scratch.segment)),
         step_begin(Keys(block.row_begin).first / kStepTokens),
@@ -200,35 +202,47 @@ class PageWalk {
   bool values_ = false;  // whether the next page is one of V
 };
 
+// Adds the products of some pairs of elements to the scores of the queries [begin, end) for the
+// step's pages [page, page_end), at most kMostPages.
+constexpr int kMostPages = 4;
+template <typename T>
+void ScorePairs(const BlockContext& c, int64_t begin, int64_t end, int64_t step,
+                const StepPages<T>& pages, int64_t page, int64_t page_end, PairRange pairs) {
+  const Scratch& s = c.scratch;
+  for (int64_t i = begin; i < end;) {
+    WithTileSize<kTileRows>(end - i, [&](auto n) {
+      constexpr int kQueries = decltype(n)::value;
+      constexpr int kFew = 2 / kPageVectors;
+      constexpr int kFit = kAtOnce<kQueries * kPageVectors, kMostPages>;
+      constexpr int kTogether = kFit > kFew ? kFit : kFew;
+      const float* q = s.q + i * s.row;
+      float* scores = s.scores + i * kStepTokens;
+      // No query of the tile attends to later pages.
+      const int64_t last_page = c.KeysInStep(c.Row(i + kQueries - 1), step).last / kPageSize;
+      const int64_t tile_stop = Min64(page_end, last_page + 1);
+      int64_t p = page;
+      for (; p + kTogether <= tile_stop; p += kTogether) {
+        ScoreTile<T, kQueries, kTogether>(pages, p, q, c.kv_row, pairs, scores + p * kPageSize);
+        if (c.rows != nullptr) c.rows->Next();
+      }
+      for (; p < tile_stop; ++p) {
+        ScoreTile<T, kQueries, 1>(pages, p, q, c.kv_row, pairs, scores + p * kPageSize);
+      }
+      i += kQueries;
+    });
+  }
+}
+
 // Computes scores of the queries [begin, end) for the step's pages [page, page_end).
 template <typename T>
 void ScorePages(const BlockContext& c, int64_t begin, int64_t end, int64_t step,
                 const StepPages<T>& pages, int64_t page, int64_t page_end) {
-  constexpr int kMostPages = 4;
-  const Scratch& s = c.scratch;
+  const int64_t num_pairs = c.kv_row / 2;
   for (; page < page_end; page += kMostPages) {
     const int64_t stop = Min64(page_end, page + kMostPages);
-    for (int64_t i = begin; i < end;) {
-      WithTileSize<kTileRows>(end - i, [&](auto n) {
-        constexpr int kQueries = decltype(n)::value;
-        constexpr int kFew = 2 / kPageVectors;
-        constexpr int kFit = kAtOnce<kQueries * kPageVectors, kMostPages>;
-        constexpr int kTogether = kFit > kFew ? kFit : kFew;
-        const float* q = s.q + i * s.row;
-        float* scores = s.scores + i * kStepTokens;
-        // No query of the tile attends to later pages.
-        const int64_t last_page = c.KeysInStep(c.Row(i + kQueries - 1), step).last / kPageSize;
-        const int64_t tile_stop = Min64(stop, last_page + 1);
-        int64_t p = page;
-        for (; p + kTogether <= tile_stop; p += kTogether) {
-          ScoreTile<T, kQueries, kTogether>(pages, p, q, c.kv_row, scores + p * kPageSize);
-          if (c.rows != nullptr) c.rows->Next();
-        }
-        for (; p < tile_stop; ++p) {
-          ScoreTile<T, kQueries, 1>(pages, p, q, c.kv_row, scores + p * kPageSize);
-        }
-        i += kQueries;
-      });
+    for (int64_t pair = 0; pair < num_pairs; pair += kElementsAtOnce / 2) {
+      const PairRange pairs{pair, Min64(num_pairs, pair + kElementsAtOnce / 2)};
+      ScorePairs<T>(c, begin, end, step, pages, page, stop, pairs);
     }
   }
 }
@@ -305,17 +319,20 @@ template <typename T>
 void AddTokens(const BlockContext& c, int64_t begin, int64_t end, KeyRange tokens,
                const StepPages<T>& v) {
   if (tokens.first > tokens.last) return;
-  for (int64_t i = begin; i < end;) {
-    const ValueTile<T> tile{.v = v,
-                            .weights = c.scratch.scores + i * kStepTokens,
-                            .out = c.segment.out + i * c.segment.row,
-                            .row = c.kv_row,
-                            .tokens = tokens};
-    WithTileSize<kTileRows>(end - i, [&](auto n) {
-      AddAllValues<T, decltype(n)::value>(tile);
-      if (c.rows != nullptr) c.rows->Next();
-      i += decltype(n)::value;
-    });
+  for (int64_t d = 0; d < c.value_row; d += kElementsAtOnce) {
+    const int64_t d_end = Min64(c.value_row, d + kElementsAtOnce);
+    for (int64_t i = begin; i < end;) {
+      const ValueTile<T> tile{.v = v,
+                              .weights = c.scratch.scores + i * kStepTokens,
+                              .out = c.segment.out + i * c.segment.row,
+                              .row = c.kv_row,
+                              .tokens = tokens};
+      WithTileSize<kTileRows>(end - i, [&](auto n) {
+        AddAllValues<T, decltype(n)::value>(tile, d, d_end);
+        if (c.rows != nullptr) c.rows->Next();
+        i += decltype(n)::value;
+      });
+    }
   }
 }
 

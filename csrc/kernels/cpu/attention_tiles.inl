@@ -45,10 +45,23 @@ inline void PrefetchElements(const Storage* p) {
   for (int64_t i = 0; i < kElements; i += kLine) PrefetchL2(p + i);
 }
 
-// scores[kQueries, kPages * 16] = q[kQueries, row] . k[page][row, 16]
+// Elements of head_dim that all queries of a block multiply before they go on to the next, so that
+// what tiles share stays in the level-1 cache. Sums wait in memory meanwhile, which rounds nothing.
+// As many as a tile of one query adds at a time, or a multiple.
+constexpr int64_t kElementsAtOnce = 128;
+static_assert(kElementsAtOnce % (8 * Vec::kLanes) == 0);
+
+// Pairs [begin, end) of elements of head_dim.
+struct PairRange {
+  int64_t begin;
+  int64_t end;
+};
+
+// scores[kQueries, kPages * 16] += q[kQueries, row] . k[page][row, 16] for some pairs of elements,
+// of which the first ones begin with 0.
 template <typename T, int kQueries, int kPages>
 inline void ScoreTile(const StepPages<T>& pages, int64_t page, const float* q, int64_t row,
-                      float* scores) {
+                      PairRange pairs, float* scores) {
   const typename T::Storage* const* const k = pages.data + page;
   Vec acc[kQueries][kPages][kPageVectors];
 #pragma GCC unroll 16
@@ -56,10 +69,13 @@ inline void ScoreTile(const StepPages<T>& pages, int64_t page, const float* q, i
 #pragma GCC unroll 16
     for (int p = 0; p < kPages; ++p) {
 #pragma GCC unroll 16
-      for (int v = 0; v < kPageVectors; ++v) acc[i][p][v] = Vec::Zero();
+      for (int v = 0; v < kPageVectors; ++v) {
+        const float* sum = scores + i * kStepTokens + p * kPageSize + v * Vec::kLanes;
+        acc[i][p][v] = pairs.begin == 0 ? Vec::Zero() : Vec::Load(sum);
+      }
     }
   }
-  for (int64_t pair = 0; pair < row / 2; ++pair) {
+  for (int64_t pair = pairs.begin; pair < pairs.end; ++pair) {
 #pragma GCC unroll 16
     for (int p = 0; p < kPages; ++p) {
       PrefetchElements<2 * kPageSize>(pages.ahead[page + p] + 2 * pair * kPageSize);
@@ -95,7 +111,9 @@ inline void ScoreTile(const StepPages<T>& pages, int64_t page, const float* q, i
 #pragma GCC unroll 16
       for (int v = 0; v < kPageVectors; ++v) {
         if constexpr (T::kFormat == KvFormat::kInt8) {
-          acc[i][p][v] = acc[i][p][v] * Vec::Load(KvScales(k[p], row) + v * Vec::kLanes);
+          if (pairs.end == row / 2) {
+            acc[i][p][v] = acc[i][p][v] * Vec::Load(KvScales(k[p], row) + v * Vec::kLanes);
+          }
         }
         acc[i][p][v].Store(scores + i * kStepTokens + p * kPageSize + v * Vec::kLanes);
       }
@@ -180,15 +198,14 @@ inline void AddValues(const ValueTile<T>& tile, int64_t d) {
   }
 }
 
-// Adds the tokens to kQueries queries, as many vectors of head_dim at a time as registers allow (a
-// power of two, to divide head_dim).
+// Adds the tokens to the elements [d, end) of kQueries queries, as many vectors at a time as
+// registers allow (a power of two, to divide head_dim).
 template <typename T, int kQueries>
-void AddAllValues(const ValueTile<T>& tile) {
+void AddAllValues(const ValueTile<T>& tile, int64_t d, int64_t end) {
   constexpr int kVectors = kAtOnce<kQueries, 8> > 2 ? kAtOnce<kQueries, 8> : 2;
-  int64_t d = 0;
   const auto run = [&](auto vectors) {
     constexpr int kStep = decltype(vectors)::value * Vec::kLanes;
-    for (; d + kStep <= tile.row; d += kStep) {
+    for (; d + kStep <= end; d += kStep) {
       AddValues<T, kQueries, decltype(vectors)::value>(tile, d);
     }
   };

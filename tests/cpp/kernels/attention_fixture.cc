@@ -106,6 +106,7 @@ Floats AttentionTest::Run(const Cpu& cpu, const Shape& shape, const KvPages& lay
                   .soft_cap = shape.soft_cap,
                   .window = shape.window,
                   .sinks = shape.sinks.empty() ? nullptr : shape.sinks.data(),
+                  .value_columns = shape.value_columns,
                   .sequences = batch.data(),
                   .num_sequences = static_cast<int64_t>(batch.size()),
                   .workspace = workspace.data()});

@@ -24,6 +24,7 @@ struct Shape {
   float soft_cap = 0;
   int64_t window = 0;
   Floats sinks{};  // [q_heads]; empty: none
+  int64_t value_columns = 0;
 };
 
 inline constexpr KvFormat kKvFormats[] = {KvFormat::kFloat32, KvFormat::kBFloat16,

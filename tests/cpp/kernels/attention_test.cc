@@ -9,7 +9,7 @@ TEST_P(AttentionTest, MatchesReference) {
     Shape shape;
     shape.format = kKvFormats[trial % 4];
     std::tie(shape.q_heads, shape.kv_heads) = heads[trial % heads.size()];
-    shape.head_dim = std::vector<int64_t>{32, 64, 6, 20, 128, 80, 7}[trial % 7];
+    shape.head_dim = std::vector<int64_t>{32, 64, 6, 20, 128, 80, 7, 200, 328}[trial % 9];
     if (trial % 5 == 1) shape.soft_cap = 2.0f;
     if (trial % 3 == 1) shape.window = RandomInt(1, 150);
     if (trial % 4 >= 2) shape.sinks = Random(shape.q_heads, 6.0f);
@@ -64,7 +64,7 @@ TEST_P(AttentionTest, ChunksBatchesAndThreadsDoNotChangeABit) {
 
 // Threads then share the query heads of a KV head, of which a block has 48 at most.
 TEST_P(AttentionTest, ManyHeadsOfOneKvHeadAreSharedAmongThreads) {
-  const Shape shapes[] = {{.q_heads = 16, .kv_heads = 1, .head_dim = 72},
+  const Shape shapes[] = {{.q_heads = 16, .kv_heads = 1, .head_dim = 328},
                           {.q_heads = 100, .kv_heads = 1, .head_dim = 32},
                           {.q_heads = 14, .kv_heads = 2, .head_dim = 20}};
   for (int trial = 0; trial < 12; ++trial) {
@@ -92,6 +92,26 @@ TEST_P(AttentionTest, ManyHeadsOfOneKvHeadAreSharedAmongThreads) {
         ASSERT_TRUE(SameBits(alone.data(), &all[row * width], s.rows * width)) << "row " << row;
         row += s.rows;
       }
+    }
+  }
+}
+
+TEST_P(AttentionTest, ValuesThatAreZeroChangeNoBitIfTheyAreLeftOut) {
+  for (const KvFormat format : kKvFormats) {
+    Shape shape{.format = format, .q_heads = 16, .kv_heads = 1, .head_dim = 200};
+    const int64_t columns = 136;
+    std::vector<Sequence> sequences = {MakeSequence(shape, 1100, 1), MakeSequence(shape, 30, 70)};
+    for (Sequence& s : sequences) {
+      for (size_t i = 0; i < s.v.size(); ++i) {
+        if (static_cast<int64_t>(i) % shape.head_dim >= columns) s.v[i] = 0;
+      }
+    }
+    const Cache cache = MakeCache(shape, sequences);
+    const Floats all = Run(Threads(1), shape, cache.layer, sequences);
+    shape.value_columns = columns;
+    for (int threads : {1, 3}) {
+      const Floats got = Run(Threads(threads), shape, cache.layer, sequences);
+      ASSERT_TRUE(SameBits(got.data(), all.data(), all.size())) << KvFormatName(format);
     }
   }
 }
