@@ -20,7 +20,7 @@ from paged_driver import (
 )
 from quantized_checkpoints import FORMATS, quantize_checkpoint
 
-from mlc_native import EngineConfig, GenerationConfig, SyncMLCEngine, inspect_model
+from mlc_native import EngineConfig, GenerationConfig, MLCEngine, SyncMLCEngine, inspect_model
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 from make_random_checkpoint import SHAPES, make_checkpoint
@@ -104,6 +104,9 @@ def test_heads_of_quantized_checkpoints(tmp_path: Path, form: str) -> None:
     assert relative_error(all_logits(quantized, dtype="float32"), wanted) < 0.1
 
 
+# ---- On CUDA ----
+
+
 def greedy_on_cuda(path: Path, **options: Any) -> tuple[list[int], list[float], dict[str, Any]]:
     """Tokens behind two prompts of which one begins with the other, their log probabilities, and
     the engine's memory, through the emulator."""
@@ -150,3 +153,56 @@ def test_cuda_of_few_bits_is_near_float32(
     wanted = greedy_on_cuda(dense[0], dtype="float32")[1]
     found = greedy_on_cuda(dense[0], **options)[1]
     assert found[0] == pytest.approx(wanted[0], abs=most)
+
+
+# ---- In engines ----
+
+REQUESTS: dict[str, Any] = {"n": 2, "seed": 5, "max_tokens": 40, "logprobs": 2, "ignore_eos": True}
+# Their first 100 tokens are the same, and YaRN begins at 128.
+PROMPTS = [[*PROMPT[:100], *random_tokens(count, 300, seed=count)] for count in (1, 29, 60, 156)]
+
+
+def answers_of(engine: MLCEngine, prompts: list[list[int]]) -> list[Any]:
+    """All that is said of the answers, greedy and drawn, with the log probability of each token."""
+    responses = [
+        engine.completions.create(prompt=prompts, temperature=temperature, **REQUESTS)
+        for temperature in (0, 0.9)
+    ]
+    n = REQUESTS["n"]
+    return [
+        [
+            choice.model_dump(exclude={"index"})
+            for response in responses
+            for choice in response.choices[i * n : (i + 1) * n]
+        ]
+        for i in range(len(prompts))
+    ]
+
+
+@pytest.fixture(scope="module")
+def v3(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint("tiny-deepseek_v3", tmp_path_factory.mktemp("latent") / "v3")
+
+
+@pytest.mark.parametrize("kv_cache_dtype", ["float32", "bfloat16", "float16", "int8"])
+def test_answers_are_those_of_each_request_alone(v3: Path, kv_cache_dtype: str) -> None:
+    """Under pressure, behind cached prefixes, with guesses, and both."""
+    common: dict[str, Any] = {"kv_cache_dtype": kv_cache_dtype, "num_threads": 1}
+    with MLCEngine(str(v3), "cpu", prefix_cache_mode="disable", **common) as engine:
+        alone = [answer for prompt in PROMPTS for answer in answers_of(engine, [prompt])]
+    assert len({str(answer) for answer in alone}) == len(PROMPTS)
+    few = {"max_num_sequence": 8, "max_total_sequence_length": 640, "prefill_chunk_size": 16}
+    draft = {
+        "speculative_mode": "small_draft",
+        "additional_models": [str(v3)],
+        "spec_draft_length": 3,
+    }
+    for settings in (few, {**few, **draft}, {**few, "speculative_mode": "ngram"}):
+        with MLCEngine(str(v3), "cpu", mode="server", **common, **settings) as engine:
+            for _ in range(2):
+                assert answers_of(engine, PROMPTS) == alone
+            metrics = engine.metrics()
+        assert metrics["num_preemptions"] > 0
+        assert metrics["prefix_cache_hits"] > 0
+        if "additional_models" in settings:
+            assert metrics["spec_decode"]["num_accepted_tokens"] > 100
