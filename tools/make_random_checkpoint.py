@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+import transformers
 from dense_shapes import DENSE_SHAPES
 from dense_shapes import TINY as _TINY
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -165,6 +166,17 @@ SHAPES: dict[str, dict[str, Any]] = {
         "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 32,
         "moe_intermediate_size": 48, "n_routed_experts": 8, "num_experts_per_tok": 2,
         "n_shared_experts": 1, "tie_word_embeddings": False,
+    },
+    "tiny-mistral4": {
+        "model_type": "mistral4", **_TINY, "num_key_value_heads": 4, "q_lora_rank": 48,
+        "kv_lora_rank": 32, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16, "v_head_dim": 32,
+        "moe_intermediate_size": 48, "n_routed_experts": 8, "num_experts_per_tok": 3,
+        "n_shared_experts": 1, "first_k_dense_replace": 1, "tie_word_embeddings": False,
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "mscale": 1.0,
+            "mscale_all_dim": 1.0, "original_max_position_embeddings": 64,
+            "llama_4_scaling_beta": 0.1,
+        },
     },
     "tiny-minimax_m2": {
         "model_type": "minimax_m2", **_TINY, "head_dim": 32, "intermediate_size": 48,
@@ -379,6 +391,9 @@ def make_checkpoint(
 
 def model_class(config: PreTrainedConfig) -> Any:
     """The auto class for a model that makes texts, which may be one that sees images, too."""
+    if config.model_type == "mistral4":  # which transformers registers with images alone
+        own = transformers.Mistral4ForCausalLM
+        AutoModelForCausalLM.register(type(config), own, exist_ok=True)
     sees = hasattr(config, "vision_config")
     return AutoModelForImageTextToText if sees else AutoModelForCausalLM
 

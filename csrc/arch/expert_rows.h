@@ -178,6 +178,18 @@ constexpr ArchSpec DeepSeekV2() {
   return spec;
 }
 
+constexpr ArchSpec Mistral4() {
+  ArchSpec spec = WithLatentAttention("Mistral4ForCausalLM");
+  spec.reads_partial_rotary_factor = true;
+  spec.reads_query_scaling = true;
+  spec.experts.score = kernels::RouterScore::kSoftmax;
+  spec.experts.spellings = kDeepSeekV2Spellings;
+  spec.experts.absent = {
+      .num_experts = 128, .num_chosen = 4, .ffn_size = 2048, .num_shared = 1, .renormalize = true};
+  spec.defaults = {.num_attention_heads = 32, .max_position_embeddings = 1048576};
+  return spec;
+}
+
 constexpr ArchSpec Glm4MoeLite() {
   ArchSpec spec = WithLatentAttention("Glm4MoeLiteForCausalLM");
   spec.experts.layers = SparseLayers::kListed;
@@ -219,6 +231,7 @@ inline constexpr ArchSpec kExpertRows[] = {
     DeepSeekV2(),
     WithLatentAttention("DeepseekV3ForCausalLM"),
     Glm4MoeLite(),
+    Mistral4(),
     {.architecture = "Qwen3MoeForCausalLM",
      .projections = kSeparateProjections,
      .norms = kPreNormsQk,

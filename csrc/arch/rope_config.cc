@@ -51,6 +51,8 @@ struct RopeReader {
 
  private:
   int64_t RotaryDim(const ConfigFields& params) const {
+    // That of Mistral 4 is of a head with its other elements, and says the same as head_dim here.
+    if (arch.latent.exists && arch.reads_partial_rotary_factor) return head_dim;
     const double part = params.Positive(
         "partial_rotary_factor", fields.Positive("partial_rotary_factor", PartWithoutField()));
     if (part > 1.0) params.FailValue("partial_rotary_factor", "a number in (0, 1]");

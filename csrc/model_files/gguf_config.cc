@@ -107,6 +107,7 @@ class ConfigWriter {
   }
   std::string_view Architecture() const {
     if (HasSigmoids()) return family_.of_sigmoids;
+    if (ScalesQueries() && !family_.of_scaled_queries.empty()) return family_.of_scaled_queries;
     return IsVariant() ? family_.variant : family_.architecture;
   }
 
@@ -118,6 +119,10 @@ class ConfigWriter {
     if (given.value_or(0) != 0) return *given == static_cast<int64_t>(GgufGating::kSigmoid);
     const int64_t first = file_.Integer(Key("leading_dense_block_count")).value_or(0);
     return Has("blk." + std::to_string(first) + ".exp_probs_b.bias");
+  }
+
+  bool ScalesQueries() const {
+    return file_.Number(Key("attention.temperature_scale")).value_or(0) != 0;
   }
 
   // Layers that guess further tokens are the last ones of the file. nullopt: which the reader of
@@ -196,15 +201,26 @@ class ConfigWriter {
     q_rank == 0 ? json_.Null() : json_.Put(q_rank);
     json_.Add("num_key_value_heads", Required("attention.head_count"));
     json_.Add("has_split_kv_b_proj", is_split);
-    const std::string scale = Key("attention.temperature_scale");
-    if (file_.Number(scale).value_or(0) != 0) {
-      file_.Fail(scale, "is not supported with latent attention");
-    }
+    if (ScalesQueries()) CheckQueryScaling();
     const std::string groups = Key("expert_group_count");
     if (!file_.Has(groups)) json_.Add("n_group", 1).Add("topk_group", 1);
     const bool has_groups = file_.Integer(groups).value_or(1) > 1;
     json_.Add("topk_method", has_groups ? "group_limited_greedy" : "greedy");
     if (!file_.Has(Key("expert_weights_scale"))) json_.Add("routed_scaling_factor", 1.0);
+  }
+
+  // Of latent attention: that of Mistral Large 3.
+  void CheckQueryScaling() const {
+    const std::string scale = Key("attention.temperature_scale");
+    if (HasSigmoids()) file_.Fail(scale, "is not supported where experts have sigmoids");
+    if (file_.String(Key("rope.scaling.type")).value_or("") != "yarn") {
+      file_.Fail(scale, "is supported with " + Key("rope.scaling.type") + " = \"yarn\" alone");
+    }
+    const std::string length = Key("attention.temperature_length");
+    const std::string original = Key("rope.scaling.original_context_length");
+    if (file_.Integer(length) != file_.Integer(original)) {
+      file_.Fail(length, "must be " + original);
+    }
   }
 
   // What llama.cpp knows by the family.

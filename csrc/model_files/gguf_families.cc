@@ -148,6 +148,7 @@ constexpr GgufFamily kFamilies[] = {
     {.name = "deepseek2",
      .architecture = "DeepseekV2ForCausalLM",
      .of_sigmoids = "DeepseekV3ForCausalLM",
+     .of_scaled_queries = "Mistral4ForCausalLM",
      .is_latent = true,
      .gating = GgufGating::kSoftmax,
      .names = kLatent},

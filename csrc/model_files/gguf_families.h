@@ -33,6 +33,8 @@ struct GgufFamily {
   std::string_view variant{};
   // The architecture where the scores of experts are sigmoids, which `gating` is not.
   std::string_view of_sigmoids{};
+  // Likewise where queries are scaled by their positions.
+  std::string_view of_scaled_queries{};
   // The rows of a head of q and k alternate between its halves, for a rotation of neighbours.
   bool interleaves_heads = false;
   bool is_latent = false;               // attention: the sizes of its heads have keys of their own

@@ -46,6 +46,7 @@ ARCHITECTURES = {
     "DeepseekV2ForCausalLM": Arch.DEEPSEEK2,
     "DeepseekV3ForCausalLM": Arch.DEEPSEEK2,
     "Glm4MoeLiteForCausalLM": Arch.DEEPSEEK2,
+    "Mistral4ForCausalLM": Arch.DEEPSEEK2,  # as which there is Mistral Large 3
     "MiniMaxM2ForCausalLM": Arch.MINIMAXM2,
     "GptOssForCausalLM": Arch.GPT_OSS,
     "CohereForCausalLM": Arch.COMMAND_R,
@@ -166,6 +167,12 @@ def change_of(arch: Arch, config: Config, name: str) -> Change:
         return gpt_oss_change(plain)
     if arch == Arch.GRANITE_MOE and (change := granite_change(plain)):
         return change
+    if name.endswith("experts.gate_up_proj"):
+        names = gate_and_up(plain, "gate_up_proj", ".weight")
+        return Change(names, lambda t: np.split(t, 2, axis=-2),
+                      lambda p: np.concatenate(p, axis=-2))  # fmt: skip
+    if name.endswith("experts.down_proj"):
+        return Change((plain + ".weight",))
     if name.endswith("shared_expert_gate.weight"):  # a row, as a vector
         return Change((plain,), lambda t: [t[0]], lambda p: p[0][None])
     return Change((plain.replace("e_score_correction_bias", "e_score_correction.bias"),))
@@ -280,6 +287,8 @@ def rope_of(config: Config) -> Config:
 def add_rope(writer: gguf.GGUFWriter, config: Config, arch: Arch, dim: int) -> None:
     rope = rope_of(config)
     part = rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
+    if arch == Arch.DEEPSEEK2:
+        part = 1.0  # of the part of a head that has rope
     writer.add_rope_dimension_count(config.get("rotary_dim") or int(dim * part))
     if arch not in (Arch.GEMMA, Arch.GEMMA2):
         base = rope.get("rope_theta", config.get("rope_theta"))
@@ -307,6 +316,8 @@ def add_rope(writer: gguf.GGUFWriter, config: Config, arch: Arch, dim: int) -> N
         if rope.get(name) is not None:
             tenth = arch == Arch.DEEPSEEK2 and name == "mscale_all_dim"
             add(0.1 * rope[name] if tenth else rope[name])
+    if arch == Arch.DEEPSEEK2 and rope.get("llama_4_scaling_beta"):
+        writer.add_attn_temperature_length(rope["original_max_position_embeddings"])
 
 
 def add_factors(writer: gguf.GGUFWriter, config: Config) -> None:
@@ -359,7 +370,7 @@ def add_experts(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
     if arch in (Arch.GPT_OSS, Arch.MINIMAXM2):
         writer.add_expert_feed_forward_length(config["intermediate_size"])
     if arch == Arch.DEEPSEEK2 and not config.get("old_converter"):
-        softmax = config["model_type"] == "deepseek_v2"
+        softmax = config["model_type"] in ("deepseek_v2", "mistral4")
         kind = gguf.ExpertGatingFuncType
         writer.add_expert_gating_func(kind.SOFTMAX if softmax else kind.SIGMOID)
     if arch in SIGMOID:

@@ -82,6 +82,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "qk_nope_head_dim": 32,
         "moe_intermediate_size": 64,
     },
+    "tiny-mistral4": {
+        "q_lora_rank": 64,
+        "qk_nope_head_dim": 32,
+        "moe_intermediate_size": 64,
+    },
     "tiny-minimax_m2": {"intermediate_size": 64},
     "tiny-gpt_oss": {"swiglu_limit": 7.0},
     "tiny-cohere": {},
@@ -192,7 +197,7 @@ def check_logits(tmp_path: Path, like: str, overrides: dict[str, Any], **options
     # Norms that are stored with 1 added are rounded, as are HunYuan's wavelengths and DeepSeek's
     # mscale.
     exact = not any(name in like for name in ("llama", "apertus", "gemma", "nemotron", "hunyuan",
-                                              "deepseek_v3"))  # fmt: skip
+                                              "deepseek_v3", "mistral4"))  # fmt: skip
     assert np.array_equal(ours, theirs) if exact else relative_error(ours, theirs) < 1e-5
 
 
@@ -398,9 +403,9 @@ def test_sizes_of_latent_attention_are_named(tmp_path: Path) -> None:
     overrides = FAMILIES["tiny-deepseek_v2"]
     source = make_checkpoint("tiny-deepseek_v2", tmp_path / "source", overrides=overrides)
     path = tmp_path / "x.gguf"
-    key = "deepseek2.attention.temperature_scale"  # of Mistral Large 3, which has the same name
+    key = "deepseek2.attention.temperature_scale"  # of Mistral Large 3, which has yarn
     write_gguf(source, path, lambda _: Type.F32, metadata={key: 0.1})
-    damaged(path, key, "is not supported with latent attention")
+    damaged(path, key, 'deepseek2.rope.scaling.type = "yarn" alone')
     write_gguf(source, path, lambda _: Type.F32)
     good = path.read_bytes()
     key = "deepseek2.attention.key_length_mla"
