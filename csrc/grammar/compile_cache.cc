@@ -109,7 +109,7 @@ void CompileCache::Finish(const GrammarSpec& spec, const Outcome& outcome, Job& 
   const MutexLock lock(mutex_);
   Forget(spec, job);
   // If there is no memory for what follows, those that wait start another compilation.
-  job.outcome.emplace();
+  job.outcome = Outcome{};
   changed_.NotifyAll();
   // After a stop that came too late, another compilation may have put it there.
   if (outcome.grammar != nullptr && !by_spec_.contains(spec)) Insert(spec, outcome.grammar);
