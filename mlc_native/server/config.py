@@ -22,6 +22,7 @@ _POSITIVE = (
     *("max_concurrent_requests", "body_timeout_s", "request_timeout_s"),
     *("keep_alive_interval_s", "stalled_reader_timeout_s", "stuck_step_timeout_s"),
 )
+_MAX_TIMEOUT_S = 1e9  # of a request's timeout_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +47,8 @@ class ServerConfig:
         max_stop_strings: texts in ``stop``.
         max_concurrent_requests: requests that generate at the same time; more get status 429.
         body_timeout_s: until the body of a request must have arrived; each 64 KiB add a second.
-        request_timeout_s: the longest that a request may take; also the ``timeout_s`` of requests
-            without one.
+        request_timeout_s: the longest that a request may take, (0, 1e9]; also the ``timeout_s`` of
+            requests without one.
         keep_alive_interval_s: a stream without an event for this long gets a comment.
         stalled_reader_timeout_s: a client that takes nothing of its stream for this long is cut
             off, and its request ends.
@@ -90,6 +91,11 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         check_positive(self, _POSITIVE)
+        if self.request_timeout_s is not None and self.request_timeout_s > _MAX_TIMEOUT_S:
+            raise invalid_config(
+                "request_timeout_s",
+                f'"request_timeout_s" must be in (0, 1e9] seconds, got {self.request_timeout_s!r}',
+            )
         if self.max_log_len < 0:
             raise invalid_config(
                 "max_log_len", f'"max_log_len" must be 0 or more, got {self.max_log_len!r}'

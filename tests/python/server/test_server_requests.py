@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from typing import Any
 
 import pytest
@@ -364,6 +365,7 @@ def test_the_time_of_a_request(serve: Any) -> None:
         {"max_body_bytes": 0},
         {"keep_alive_interval_s": -1},
         {"request_timeout_s": 0},
+        {"request_timeout_s": math.inf},  # no request could have it
         {"metrics_key": "open"},
         {"metrics_compat": "sglang"},
         {"api_keys": [""]},
