@@ -9,6 +9,7 @@ fields of ``extra_body`` and the ``/set`` command of the chat derive from Sampli
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -236,7 +237,8 @@ def _assign(config: _core.GenerationConfig, name: str, value: Any) -> None:
         raise invalid_request(name, f'"{name}" {wrong}, got {shown(value)}') from None
 
 
-assert GenerationConfig.__doc__ is not None
-GenerationConfig.__doc__ += "\n    Attributes:\n" + "".join(
-    f"        {name}: {text}\n" for name, text in _core.generation_field_docs().items()
+# "python -OO" leaves no text, and Python 3.13 no indentation of it.
+GenerationConfig.__doc__ = inspect.cleandoc(GenerationConfig.__doc__ or "")
+GenerationConfig.__doc__ += "\n\nAttributes:\n" + "".join(
+    f"    {name}: {text}\n" for name, text in _core.generation_field_docs().items()
 )

@@ -7,6 +7,7 @@ keyword arguments, and mlc_native.cli has them as flags.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from collections.abc import Mapping
@@ -174,7 +175,8 @@ def _plain(value: object) -> object:
     return float(value) if isinstance(value, Real) else value
 
 
-assert EngineConfig.__doc__ is not None
-EngineConfig.__doc__ += "\n    Attributes:\n" + "".join(
-    f"        {entry['name']}: {entry['doc']}\n" for entry in _core.describe_engine_fields()
+# "python -OO" leaves no text, and Python 3.13 no indentation of it.
+EngineConfig.__doc__ = inspect.cleandoc(EngineConfig.__doc__ or "")
+EngineConfig.__doc__ += "\n\nAttributes:\n" + "".join(
+    f"    {entry['name']}: {entry['doc']}\n" for entry in _core.describe_engine_fields()
 )

@@ -112,6 +112,13 @@ def test_nothing_imports_torch() -> None:
     assert done.stdout == "set() set() True\n"
 
 
+def test_without_docstrings() -> None:
+    """``python -OO`` strips them, and the asserts."""
+    command = [sys.executable, "-OO", "-B", "-c", ANSWER_A_QUESTION + "import mlc_native.server"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "set() set() True\n", done.stderr
+
+
 def test_available_devices() -> None:
     assert "cpu" in _core.available_devices()
     assert model_setup.detect_device("cpu", None, False) == ("cpu", None)
