@@ -85,10 +85,11 @@ inline Vec CopySign(Vec magnitude, Vec sign) {
 inline Vec SelectLess(Vec a, Vec b, Vec yes, Vec no) {
   return Lanewise([&](int i) { return a.v[i] < b.v[i] ? yes.v[i] : no.v[i]; });
 }
-// 2^n for integral n in [-126, 127], 0 for -127.
+// 2^n for integral n in [-126, 127], 0 for -127, anything for NaN.
 inline Vec Exp2Int(Vec n) {
+  // The sum has n + 127 in its lowest bits; a conversion to an integer would be undefined for NaN.
   return Lanewise([&](int i) {
-    return std::bit_cast<float>(static_cast<uint32_t>(static_cast<int32_t>(n.v[i]) + 127) << 23);
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(n.v[i] + (12582912.0f + 127.0f)) << 23);
   });
 }
 inline void Prefetch(const void* p) { __builtin_prefetch(p); }
