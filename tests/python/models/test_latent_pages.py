@@ -125,8 +125,9 @@ def greedy_on_cuda(path: Path, **options: Any) -> tuple[list[int], list[float], 
     return tokens, logprobs, summary
 
 
-@pytest.mark.parametrize("like", LATENT)
+@pytest.mark.parametrize("like", [*LATENT, "tiny-mistral4"])
 def test_cuda_has_the_tokens_of_the_cpu(like: str, tmp_path: Path) -> None:
+    """The queries of Mistral 4 are scaled by their positions."""
     path = make_checkpoint(like, tmp_path / like)
     tokens, logprobs, summary = greedy_on_cuda(path, dtype="float32")
     shape = SHAPES[like]
