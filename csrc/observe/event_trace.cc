@@ -200,6 +200,7 @@ class RequestWriter {
   // what the events of each row end with. Names with more time choose first.
   std::vector<std::string> ChooseRows() {
     std::vector<Name*> names;
+    names.reserve(names_.size());
     for (const auto& name : names_) names.push_back(name.get());
     std::ranges::stable_sort(names, std::greater<>(), &Name::microseconds);
     std::vector<std::vector<Span>> rows(1);
