@@ -20,7 +20,8 @@ void CheckLatents(const KvPages& kv);  // that they are pages of latents
 
 // Of each row: the part with rope of each head's query, rotated, in front of the head in q, and the
 // whole head scaled by q_scales[position] (if there are any); and the key, whose part with rope is
-// rotated, at slot slots[i]. Rows with a negative slot are skipped.
+// rotated and whose latent is normalized as AddNorm does, at slot slots[i]. Rows with a negative
+// slot are skipped.
 struct WriteLatentsArgs {
   DType dtype = DType::kBFloat16;
   const void* queries = nullptr;  // the part with rope of the first head; rows are ld_queries apart
@@ -28,6 +29,9 @@ struct WriteLatentsArgs {
   int64_t query_step = 0;         // from head to head
   const void* latents = nullptr;  // [m, latent_dim + rope_dim], the latent first
   int64_t ld_latents = 0;
+  const void* norm = nullptr;  // [latent_dim]
+  float weight_offset = 0.0f;
+  float eps = 1e-6f;
   void* q = nullptr;  // [m, q_heads, head_dim], with all but the part with rope of each head
   int64_t ldq = 0;
   int64_t q_heads = 0;

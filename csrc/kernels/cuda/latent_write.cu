@@ -31,6 +31,29 @@ __device__ inline void StoreScaled(T* to, float scale, float (&x)[kVector]) {
   StoreFloats(to, x);
 }
 
+// The latent of a key: the elements from column `rope` on.
+template <typename T>
+__device__ inline void NormalizeLatent(const WriteLatentsArgs& args, int rope, int dim,
+                                       float (&x)[kKeyVectors][kVector]) {
+  float squares = 0.0f;
+#pragma unroll
+  for (int v = 0; v < kKeyVectors; ++v) {
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) squares += x[v][j] * x[v][j];
+  }
+  squares = ReduceWarp(squares, Plus());
+  const float scale = ReciprocalSqrt(squares / static_cast<float>(dim - rope) + args.eps);
+#pragma unroll
+  for (int v = 0; v < kKeyVectors; ++v) {
+    const int column = (v * kWarp + static_cast<int>(threadIdx.x) % kWarp) * kVector;
+    if (column < rope || column >= dim) continue;
+    float weight[kVector];
+    LoadFloats(static_cast<const T*>(args.norm) + column - rope, weight);
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) x[v][j] *= scale * (weight[j] + args.weight_offset);
+  }
+}
+
 template <typename T, typename Kv>
 __device__ inline void WriteKey(const KvPages& kv, const WriteLatentsArgs& args, int64_t row,
                                 int64_t slot, float* shared) {
@@ -45,6 +68,7 @@ __device__ inline void WriteKey(const KvPages& kv, const WriteLatentsArgs& args,
     const int column = (v * kWarp + lane) * kVector;
     if (column >= rope && column < dim) LoadFloats(from + column - rope, x[v]);
   }
+  NormalizeLatent<T>(args, rope, dim, x);
   float rotated[kVector];
   const int column = lane * kVector;
   Rotate(args, rope, args.positions[row], from + latent, column, shared, rotated);
@@ -101,6 +125,7 @@ __global__ void __launch_bounds__(kWriteThreads)
 void WriteLatents(const KvPages& kv, const WriteLatentsArgs& args, Stream stream) {
   CheckLatents(kv);
   const int64_t rope = kv.head_dim - kv.latent_dim;
+  MLC_CHECK(args.norm != nullptr);
   MLC_CHECK(args.rotary_dim % 2 == 0 && args.rotary_dim <= rope) << args.rotary_dim;
   if (args.m == 0) return;
   const int64_t units = args.q_heads + 1;

@@ -8,16 +8,15 @@ namespace mlc_native {
 
 using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 
-void CudaDecoder::Ops::NormalizeLatent(size_t layer, NormRole role, int64_t column,
-                                       int64_t dim) const {
+void CudaDecoder::Ops::NormalizeQueryLatents(size_t layer) const {
   kernels::cuda::Normalize({.dtype = weights_.dtype,
-                            .x = Advance(buffers_.latents, column, weights_.dtype),
+                            .x = buffers_.latents,
                             .ld = config_.latent_size(),
-                            .weight = weights_.layers[layer].norm(role).weight,
+                            .weight = weights_.layers[layer].norm(NormRole::kQ).weight,
                             .weight_offset = config_.norm_weight_offset,
                             .eps = kLatentNormEps,
                             .m = num_rows_,
-                            .dim = dim},
+                            .dim = config_.latent->q_rank},
                            stream_);
 }
 
@@ -51,14 +50,13 @@ void CudaDecoder::Ops::WriteLatents(size_t layer) const {
   const DType dtype = weights_.dtype;
   RowsOfHeads queries{buffers_.latents, config_.latent_size(), latent.query_dim()};
   if (latent.q_rank > 0) {
-    NormalizeLatent(layer, NormRole::kQ, 0, latent.q_rank);
+    NormalizeQueryLatents(layer);
     queries = {buffers_.queries, config_.query_up_size(), latent.query_dim()};
     GemvArgs up = LinearArgs(weights_.layers[layer].linear(LinearRole::kQueryUp), buffers_.latents,
                              buffers_.queries);
     up.ldx = config_.latent_size();
     LaunchLinear(up);
   }
-  NormalizeLatent(layer, NormRole::kK, kv_latent, latent.kv_rank);
   ProjectHeads(layer, LinearRole::kHeadKeyUp, queries,
                {Advance(buffers_.qkv, latent.rope_dim, dtype), config_.q_size(), config_.head_dim});
   const RopeOfLayer rope = RopeOf(layer);
@@ -69,6 +67,9 @@ void CudaDecoder::Ops::WriteLatents(size_t layer) const {
                                .query_step = queries.step,
                                .latents = Advance(buffers_.latents, kv_latent, dtype),
                                .ld_latents = config_.latent_size(),
+                               .norm = weights_.layers[layer].norm(NormRole::kK).weight,
+                               .weight_offset = config_.norm_weight_offset,
+                               .eps = kLatentNormEps,
                                .q = buffers_.qkv,
                                .ldq = config_.q_size(),
                                .q_heads = config_.num_heads,

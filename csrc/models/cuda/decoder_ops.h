@@ -116,7 +116,7 @@ class CudaDecoder::Ops {
   };
   // Of latent attention (decoder_latent.cc): q, and the keys of the pages, from the latents.
   void WriteLatents(size_t layer) const;
-  void NormalizeLatent(size_t layer, NormRole role, int64_t column, int64_t dim) const;
+  void NormalizeQueryLatents(size_t layer) const;
   // The product of each head with its own matrix.
   void ProjectHeads(size_t layer, LinearRole role, const RowsOfHeads& x,
                     const RowsOfHeads& y) const;

@@ -332,6 +332,7 @@ class WriteLatentsTest : public CudaKernelTest {
     const int64_t ldq = s.heads * s.dim() + 16;
     const Floats queries = Random(s.dtype, kRows * ld_queries);
     const Floats latents = Random(s.dtype, kRows * ld_latents, amplitude);
+    const Floats norm = Random(s.dtype, s.latent);
     std::vector<double> frequencies(rotary_dim / 2);
     for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] = 1.0 / (1.0 + 3.0 * i);
     Floats cos, sin;
@@ -349,7 +350,7 @@ class WriteLatentsTest : public CudaKernelTest {
     DeviceBytes pages(kv.num_pages * kv.head_bytes());
     kv.k = pages.data();
     const DeviceBytes device_queries(Encode(s.dtype, queries)),
-        device_latents(Encode(s.dtype, latents));
+        device_latents(Encode(s.dtype, latents)), device_norm(Encode(s.dtype, norm));
     // What the product with the heads' matrices has left, NaNs elsewhere.
     Floats before(kRows * ldq, NAN);
     for (int64_t i = 0; scales_queries && i < std::ssize(before); ++i) {
@@ -375,6 +376,9 @@ class WriteLatentsTest : public CudaKernelTest {
                   .query_step = step,
                   .latents = behind(device_latents, 16),
                   .ld_latents = ld_latents,
+                  .norm = device_norm.data(),
+                  .weight_offset = 1.0f,
+                  .eps = 1e-5f,
                   .q = q.data(),
                   .ldq = ldq,
                   .q_heads = s.heads,
@@ -416,7 +420,9 @@ class WriteLatentsTest : public CudaKernelTest {
       }
       const auto latent = latents.begin() + row * ld_latents + 16;
       reference::Matrix want = rotated(latent + s.latent, positions[row]);
-      want.insert(want.end(), latent, latent + s.latent);
+      const reference::Matrix normalized = reference::Normalize(
+          reference::Matrix(latent, latent + s.latent), ToDouble(norm), 1.0, 1e-5);
+      want.insert(want.end(), normalized.begin(), normalized.end());
       const uint8_t* const page = bytes.data() + slots[row] / kKvPageSize * kv.head_bytes();
       const int64_t token = slots[row] % kKvPageSize;
       const uint8_t* const key = page + token * s.dim() * KvElementBytes(s.format);
