@@ -12,7 +12,18 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from model import BEFORE, BITS, LONGER, MODELS, NOW, RECORDS, WORKER, Predictor
+from model import (
+    BEFORE,
+    BITS,
+    LATENT_SHAPES,
+    LONGER,
+    MODELS,
+    NOW,
+    RECORDS,
+    WORKER,
+    Model,
+    Predictor,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "bench/results/cuda_model.md"
@@ -78,6 +89,36 @@ def norms_in_products(now: Predictor) -> list[str]:
                 cells.append(", ".join(f"{1e6 * seconds:.1f}" for seconds in times))
             lines.append(f"| {name}, {place} | " + " | ".join(cells) + " |")
     return lines
+
+
+def latent_attention(now: Predictor) -> list[str]:
+    """With latents in pages, and without."""
+    lines = [
+        "Attention of latents, us in a layer, where pages have the latents; in brackets where they "
+        "have the keys and values of all heads, which have 192 elements:",
+        "",
+        "| | DeepSeek V2 Lite (16 heads), bf16 | E4M3 | GLM-4.7-Flash (20 heads), bf16 | E4M3 |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    shapes = [LATENT_SHAPES[name] for name in ("deepseek-v2-lite", "glm-4.7-flash")]
+    whole = [Model(2048, 1, 1, heads.heads, heads.heads, 192, 1) for heads in shapes]
+    for rows, keys in ((1, 512), (1, 4096), (64, 4096), (256, 600)):
+        cells = []
+        for heads, model in zip(shapes, whole, strict=True):
+            latents = now.latent_decode_attention(rows, keys, heads)
+            narrow = now.latent_decode_attention(rows, keys, heads.with_float8_keys())
+            all_heads = now.decode_attention(rows, keys, model)
+            cells += [f"{1e6 * latents:.1f} ({1e6 * all_heads:.1f})", f"{1e6 * narrow:.1f}"]
+        lines.append(f"| decode, {rows} x {keys:,} | " + " | ".join(cells) + " |")
+    for rows in (1024, 8192):
+        cells = []
+        for heads, model in zip(shapes, whole, strict=True):
+            latents = now.latent_prefill_attention(rows, heads)
+            narrow = now.latent_prefill_attention(rows, heads.with_float8_keys())
+            all_heads = now.prefill_attention(rows, model)
+            cells += [f"{1e6 * latents:,.0f} ({1e6 * all_heads:,.0f})", f"{1e6 * narrow:,.0f}"]
+        lines.append(f"| prefill, {rows:,} | " + " | ".join(cells) + " |")
+    return [*lines, ""]
 
 
 def table() -> str:
@@ -192,6 +233,7 @@ def table() -> str:
         f"{served[0]:,.0f} before, {served[1]:,.0f} now.",
         "",
     ]
+    lines += latent_attention(now)
     return "\n".join(lines)
 
 
