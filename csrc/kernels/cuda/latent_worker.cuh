@@ -33,10 +33,7 @@ struct LatentRules {
   __device__ static void AwaitScores() { __syncthreads(); }
   __device__ static void AwaitWeights() { __syncthreads(); }
   // The softmax of all rows is there, and all are done with the last keys.
-  __device__ static void AwaitSoftmax() {
-    WaitForCopies<0>();
-    __syncthreads();
-  }
+  __device__ static void AwaitSoftmax() { __syncthreads(); }
   // Whether a row sees a key.
   __device__ static bool IsSeen(int key, int end) { return key < end; }
   // Whether a row has another maximum than before: else its sums keep their scale.
@@ -54,7 +51,6 @@ struct LatentShape {
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kBlocks = kTilesOfRows == 1 ? 2 : 1;  // of a multiprocessor
   static constexpr int kKeys = 32;                           // of a step: a lane has one
-  static constexpr int kPages = kKeys / static_cast<int>(kKvPageSize);
   static constexpr int kDim = static_cast<int>(kMaxLatentDim + kMaxLatentRopeDim);
   static constexpr int kQuarters = 4;  // of a key
 
@@ -68,11 +64,10 @@ struct LatentShape {
   template <typename Kv>
   static constexpr int kPlaces = kHasKvScales<Kv> ? 1 : 2;
 
-  // Rows of all arrays begin in different banks.
+  // Rows of all arrays begin in different banks. At first, the queries are in the last place.
   template <typename T, typename Kv>
   struct Shared {
-    alignas(
-        16) T keys[kPlaces<Kv>][kKeys][kDim + 8];  // at first, the queries are in the last place
+    alignas(16) T keys[kPlaces<Kv>][kKeys][kDim + 8];
     alignas(16) std::conditional_t<kHasKvScales<Kv>, NarrowKeys, None> narrow;
     alignas(16) float scores[kQuarters][kRows][kKeys + 8];
     alignas(16) T weights[kRows][kKeys + 8];
@@ -236,8 +231,9 @@ class LatentWorker {
       const T* from = &shared_.keys[kQueryPlace][16 * tile + matrix % 2 * 8 + lane_ % 8]
                                    [FirstElement() + matrix / 2 * kVector];
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step)
+      for (int step = 0; step < kSteps; ++step) {
         LoadMatrices(queries_[tile][step], from + 16 * step);
+      }
     }
   }
 
