@@ -6,7 +6,8 @@
 // their order: a block of its own for each row and head, because the parts of all heads would be
 // too much for the block that finishes last.
 //
-// Prompts: a block has 32 rows of a tile, tokens times query heads.
+// Prompts: an item is up to 32 rows of a tile, tokens times query heads, and has a block of its
+// own.
 //
 // Bytes: 2 (latent_dim + rope_dim) for a key, once for all heads of an item; per split 8 latent_dim
 // of parts for each query head. Operations: 2 (2 latent_dim + rope_dim) per query head and key.
@@ -15,20 +16,45 @@
 namespace mlc_native::kernels::cuda {
 inline namespace latent_attention_cu {
 
-struct LatentDecodeArgs {
+struct LatentArgs {
   KvPages kv;
   AttentionArgs a;
+  const PrefillTile* tiles;  // of prompts; null: single rows
+  int64_t num_tiles;
   DecodeSplits splits;
   float2* softmax;       // [splits, q_heads]: maximum (base 2) and sum
   float* parts;          // [splits, q_heads, latent_dim]
-  DecodeDivisor pieces;  // of a split: some of the heads
+  DecodeDivisor heads;   // of a token
+  DecodeDivisor pieces;  // of a split or a tile: some of the tokens times the heads
 };
 
-struct LatentPrefillArgs {
-  KvPages kv;
-  AttentionArgs a;
-  const PrefillTile* tiles;
-  DecodeDivisor heads;
+// Consecutive tokens, and keys from `begin` on, which is the start of a page. Each token sees them
+// up to its own position. A split of a single row is a token whose position is that of its last
+// key.
+struct LatentTokens {
+  __device__ static LatentTokens Of(const PrefillTile& tile) {
+    return {.row = tile.row_begin,
+            .num_tokens = tile.num_rows,
+            .table = tile.table,
+            .begin = 0,
+            .position = tile.first_position,
+            .num_splits = 1};
+  }
+  __device__ static LatentTokens Of(const DecodeSplit& split) {
+    return {.row = split.row,
+            .num_tokens = 1,
+            .table = split.table,
+            .begin = split.begin,
+            .position = split.begin + split.count - 1,
+            .num_splits = split.num_splits};
+  }
+
+  int row;  // of q and out
+  int num_tokens;
+  int table;
+  int begin;
+  int position;  // of the first token
+  int num_splits;
 };
 
 template <typename T>
@@ -40,87 +66,57 @@ __device__ inline void StorePair(T* to, float x0, float x1) {
   }
 }
 
-// What becomes of the sums of heads of a split.
+// What becomes of two neighbours of the sums of a head: the output, or a part of split `index`.
 template <typename T>
-struct LeaveSplit {
-  __device__ void operator()(int head, int column, float x0, float x1,
-                             SoftmaxOfHead softmax) const {
-    if (split.num_splits == 1) {
-      const float factor = 1.0f / softmax.y;
-      T* const out = static_cast<T*>(args.a.out) + split.row * args.a.ldo;
-      return StorePair(out + head * args.kv.latent_dim + column, factor * x0, factor * x1);
-    }
-    const int64_t part = split_index * args.a.q_heads + head;
-    StorePair(args.parts + part * args.kv.latent_dim + column, x0, x1);
-    if (column == 0) args.softmax[part] = softmax;
+__device__ inline void Leave(const LatentArgs& args, int num_splits, int index, int row, int head,
+                             int column, float x0, float x1, SoftmaxOfHead softmax) {
+  if (num_splits == 1) {
+    const float factor = 1.0f / softmax.y;
+    T* const out = static_cast<T*>(args.a.out) + row * args.a.ldo;
+    return StorePair(out + head * args.kv.latent_dim + column, factor * x0, factor * x1);
   }
-
-  const LatentDecodeArgs& args;
-  const DecodeSplit& split;
-  int64_t split_index;
-};
-
-template <typename T, typename Kv, typename Shape, typename Rules>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
-    LatentDecodeKernel(const __grid_constant__ LatentDecodeArgs args) {
-  WaitForPrevious();
-  const int num_items = *args.splits.size * args.pieces.divisor;
-  const auto q_heads = static_cast<int>(args.a.q_heads);
-  for (int i = static_cast<int>(blockIdx.x); i < num_items; i += static_cast<int>(gridDim.x)) {
-    const int index = args.pieces.Quotient(i);
-    const int first = (i - index * args.pieces.divisor) * Shape::kRows;
-    const int num_rows = min(q_heads - first, Shape::kRows);
-    const DecodeSplit split = args.splits.splits[index];
-    const T* q =
-        static_cast<const T*>(args.a.q) + split.row * args.a.ldq + first * args.kv.head_dim;
-    const int end = split.begin + split.count;
-    const LeaveSplit<T> leave{args, split, index};
-    LatentWorker<T, Kv, Shape, Rules>(args.kv, args.a.scale, DynamicShared())
-        .Run(
-            {args.a.block_tables + split.table * args.a.ld_block_tables, split.begin, end},
-            [&](int row) { return row < num_rows ? q + row * args.kv.head_dim : nullptr; },
-            [&](int row) { return row < num_rows ? end : 0; },
-            [&](int row, int column, float x0, float x1, SoftmaxOfHead softmax) {
-              if (row < num_rows) leave(first + row, column, x0, x1, softmax);
-            });
-  }
+  const int64_t part = static_cast<int64_t>(index) * args.heads.divisor + head;
+  StorePair(args.parts + part * args.kv.latent_dim + column, x0, x1);
+  if (column == 0) args.softmax[part] = softmax;
 }
 
+// Blocks take items in turn: pieces of tiles, or of splits.
 template <typename T, typename Kv, typename Shape, typename Rules>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
-    LatentPrefillKernel(const __grid_constant__ LatentPrefillArgs args) {
+    LatentAttentionKernel(const __grid_constant__ LatentArgs args) {
   WaitForPrevious();
-  const PrefillTile tile = args.tiles[blockIdx.x];
-  const int heads = args.heads.divisor;
-  const int first = static_cast<int>(blockIdx.y) * Shape::kRows;
-  const int end = tile.num_rows * heads;
-  if (first >= end) return;
-  const int last_token = args.heads.Quotient(min(first + Shape::kRows, end) - 1);
-  // The row and head of a row of the block.
-  const auto at = [&](int row, int64_t ld, int64_t step) {
-    const int token = args.heads.Quotient(first + row);
-    return (tile.row_begin + token) * ld + (first + row - token * heads) * step;
-  };
-  LatentWorker<T, Kv, Shape, Rules>(args.kv, args.a.scale, DynamicShared())
-      .Run(
-          {args.a.block_tables + tile.table * args.a.ld_block_tables, 0,
-           tile.first_position + last_token + 1},
-          [&](int row) {
-            return first + row < end
-                       ? static_cast<const T*>(args.a.q) + at(row, args.a.ldq, args.kv.head_dim)
-                       : nullptr;
-          },
-          [&](int row) {
-            return first + row < end ? tile.first_position + args.heads.Quotient(first + row) + 1
-                                     : 0;
-          },
-          [&](int row, int column, float x0, float x1, SoftmaxOfHead softmax) {
-            if (first + row >= end) return;
-            const float factor = 1.0f / softmax.y;
-            StorePair(
-                static_cast<T*>(args.a.out) + at(row, args.a.ldo, args.kv.latent_dim) + column,
-                factor * x0, factor * x1);
-          });
+  const bool is_prompt = args.tiles != nullptr;
+  const int num_pieces = args.pieces.divisor;
+  const int num_items =
+      (is_prompt ? static_cast<int>(args.num_tiles) : *args.splits.size) * num_pieces;
+  for (int i = static_cast<int>(blockIdx.x); i < num_items; i += static_cast<int>(gridDim.x)) {
+    const int index = args.pieces.Quotient(i);
+    const LatentTokens tokens = is_prompt ? LatentTokens::Of(args.tiles[index])
+                                          : LatentTokens::Of(args.splits.splits[index]);
+    // Rows of the block are some of the tokens times the heads.
+    const int first = (i - index * num_pieces) * Shape::kRows;
+    const int end = tokens.num_tokens * args.heads.divisor;
+    if (first >= end) continue;
+    const auto token_of = [&](int row) { return args.heads.Quotient(first + row); };
+    const auto head_of = [&](int row) { return first + row - token_of(row) * args.heads.divisor; };
+    const int last = min(Shape::kRows, end - first) - 1;
+    LatentWorker<T, Kv, Shape, Rules>(args.kv, args.a.scale, DynamicShared())
+        .Run(
+            {args.a.block_tables + tokens.table * args.a.ld_block_tables, tokens.begin,
+             tokens.position + token_of(last) + 1},
+            [&](int row) {
+              return row > last ? nullptr
+                                : static_cast<const T*>(args.a.q) +
+                                      (tokens.row + token_of(row)) * args.a.ldq +
+                                      head_of(row) * args.kv.head_dim;
+            },
+            [&](int row) { return row > last ? 0 : tokens.position + token_of(row) + 1; },
+            [&](int row, int column, float x0, float x1, SoftmaxOfHead softmax) {
+              if (row > last) return;
+              Leave<T>(args, tokens.num_splits, index, tokens.row + token_of(row), head_of(row),
+                       column, x0, x1, softmax);
+            });
+  }
 }
 
 // ---- float32, without tensor cores ----
@@ -136,9 +132,9 @@ struct FloatShared {
 };
 
 // The heads [first, first + num_heads) of a split.
-__device__ inline void RunFloatItem(const LatentDecodeArgs& args, const LeaveSplit<float>& leave,
-                                    int first, int num_heads, FloatShared& shared) {
-  const DecodeSplit& split = leave.split;
+__device__ inline void RunFloatItem(const LatentArgs& args, int index, int first, int num_heads,
+                                    FloatShared& shared) {
+  const DecodeSplit split = args.splits.splits[index];
   const auto dim = static_cast<int>(args.kv.head_dim);
   const auto latent = static_cast<int>(args.kv.latent_dim);
   const auto thread = static_cast<int>(threadIdx.x);
@@ -187,23 +183,23 @@ __device__ inline void RunFloatItem(const LatentDecodeArgs& args, const LeaveSpl
         x0 += shared.weights[head][k] * value[0];
         x1 += shared.weights[head][k] * value[1];
       }
-      leave(first + head, column, x0, x1, shared.softmax[head]);
+      Leave<float>(args, split.num_splits, index, split.row, first + head, column, x0, x1,
+                   shared.softmax[head]);
     }
   }
   __syncthreads();  // shared memory goes to the next item
 }
 
 __global__ void __launch_bounds__(kFloatThreads)
-    FloatLatentDecodeKernel(const __grid_constant__ LatentDecodeArgs args) {
+    FloatLatentAttentionKernel(const __grid_constant__ LatentArgs args) {
   WaitForPrevious();
   __shared__ FloatShared shared;
-  const int num_items = *args.splits.size * args.pieces.divisor;
-  const auto q_heads = static_cast<int>(args.a.q_heads);
+  const int num_pieces = args.pieces.divisor;
+  const int num_items = *args.splits.size * num_pieces;
   for (int i = static_cast<int>(blockIdx.x); i < num_items; i += static_cast<int>(gridDim.x)) {
     const int index = args.pieces.Quotient(i);
-    const int first = (i - index * args.pieces.divisor) * kMaxItemHeads;
-    const DecodeSplit split = args.splits.splits[index];
-    RunFloatItem(args, {args, split, index}, first, min(q_heads - first, kMaxItemHeads), shared);
+    const int first = (i - index * num_pieces) * kMaxItemHeads;
+    RunFloatItem(args, index, first, min(args.heads.divisor - first, kMaxItemHeads), shared);
   }
 }
 
@@ -215,7 +211,7 @@ constexpr int kMergedAtOnce = 8;  // whose parts a thread loads together
 // A block of a head and a row. A thread has four neighbours.
 template <typename T>
 __global__ void __launch_bounds__(kMergeThreads)
-    MergeSplitsKernel(const __grid_constant__ LatentDecodeArgs args) {
+    MergeSplitsKernel(const __grid_constant__ LatentArgs args) {
   WaitForPrevious();
   const auto head = static_cast<int>(blockIdx.x);
   const auto row = static_cast<int>(blockIdx.y);
@@ -251,22 +247,36 @@ void CheckAttention(const KvPages& kv, const AttentionArgs& args) {
   MLC_CHECK(args.window == 0 && args.soft_cap == 0 && args.sinks == nullptr);
 }
 
-DecodeDivisor PiecesOf(int64_t q_heads, int most) {
-  return DivisorOf((static_cast<int>(q_heads) + most - 1) / most);
+// Of rows of a split or a tile, of which a block has kRows at most.
+DecodeDivisor PiecesOf(int64_t rows, int kRows) {
+  return DivisorOf((static_cast<int>(rows) + kRows - 1) / kRows);
+}
+
+LatentArgs ArgsOf(const KvPages& kv, const AttentionArgs& args) {
+  LatentArgs kernel_args{};
+  kernel_args.kv = kv;
+  kernel_args.a = args;
+  kernel_args.heads = DivisorOf(static_cast<int>(args.q_heads));
+  return kernel_args;
 }
 
 template <typename Shape>
-unsigned PersistentBlocks() {
-  return static_cast<unsigned>(NumMultiprocessors() * Shape::kBlocks);
+int64_t PersistentBlocks() {
+  return int64_t{NumMultiprocessors()} * Shape::kBlocks;
 }
 
 template <typename T, typename Kv, typename Shape>
-void LaunchDecode(LatentDecodeArgs args, Stream stream) {
-  args.pieces = PiecesOf(args.a.q_heads, Shape::kRows);
-  const LaunchShape shape{.grid = dim3(PersistentBlocks<Shape>()),
+void LaunchWorkers(const LatentArgs& args, int64_t num_blocks, Stream stream) {
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(num_blocks)),
                           .threads = Shape::kThreads,
                           .shared_bytes = sizeof(typename Shape::template Shared<T, Kv>)};
-  Launch(LatentDecodeKernel<T, Kv, Shape, LatentRules>, shape, stream, args);
+  Launch(LatentAttentionKernel<T, Kv, Shape, LatentRules>, shape, stream, args);
+}
+
+template <typename T, typename Kv, typename Shape>
+void LaunchForSplits(LatentArgs args, Stream stream) {
+  args.pieces = PiecesOf(args.a.q_heads, Shape::kRows);
+  LaunchWorkers<T, Kv, Shape>(args, PersistentBlocks<Shape>(), stream);
 }
 
 }  // namespace latent_attention_cu
@@ -286,25 +296,24 @@ void LatentDecodeAttention(const KvPages& kv, const AttentionArgs& args, const D
   if (rows.m == 0) return;
   MLC_CHECK(rows.workspace != nullptr && rows.splits != nullptr);
   const DecodeWorkspace workspace = WorkspaceOf(rows, args.q_heads);
-  LatentDecodeArgs kernel_args{.kv = kv,
-                               .a = args,
-                               .splits = SplitsOf(rows),
-                               .softmax = workspace.softmax,
-                               .parts = workspace.parts,
-                               .pieces = PiecesOf(args.q_heads, kMaxItemHeads)};
+  LatentArgs kernel_args = ArgsOf(kv, args);
+  kernel_args.splits = SplitsOf(rows);
+  kernel_args.softmax = workspace.softmax;
+  kernel_args.parts = workspace.parts;
   const dim3 all_heads(static_cast<unsigned>(args.q_heads), static_cast<unsigned>(rows.m));
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     WithKvFormat<T>(kv.format, args.dtype, [&](auto kv_tag) {
       using Kv = typename decltype(kv_tag)::Type;
       if constexpr (sizeof(T) == 4) {
-        const LaunchShape shape{.grid = dim3(PersistentBlocks<LatentShape<1>>()),
-                                .threads = kFloatThreads};
-        Launch(FloatLatentDecodeKernel, shape, stream, kernel_args);
+        kernel_args.pieces = PiecesOf(args.q_heads, kMaxItemHeads);
+        const dim3 grid(static_cast<unsigned>(PersistentBlocks<LatentShape<1>>()));
+        Launch(FloatLatentAttentionKernel, {.grid = grid, .threads = kFloatThreads}, stream,
+               kernel_args);
       } else if (args.q_heads <= LatentShape<1>::kRows) {
-        LaunchDecode<T, Kv, LatentShape<1>>(kernel_args, stream);
+        LaunchForSplits<T, Kv, LatentShape<1>>(kernel_args, stream);
       } else {
-        LaunchDecode<T, Kv, LatentShape<2>>(kernel_args, stream);
+        LaunchForSplits<T, Kv, LatentShape<2>>(kernel_args, stream);
       }
     });
     Launch(MergeSplitsKernel<T>, {.grid = all_heads, .threads = kMergeThreads}, stream,
@@ -317,19 +326,17 @@ void LatentPrefillAttention(const KvPages& kv, const AttentionArgs& args, const 
   CheckAttention(kv, args);
   if (num_tiles == 0) return;
   using Shape = LatentShape<2>;
-  const LatentPrefillArgs kernel_args{
-      .kv = kv, .a = args, .tiles = tiles, .heads = DivisorOf(static_cast<int>(args.q_heads))};
-  const int64_t blocks = (kLatentTileRows * args.q_heads + Shape::kRows - 1) / Shape::kRows;
-  const dim3 grid(static_cast<unsigned>(num_tiles), static_cast<unsigned>(blocks));
+  LatentArgs kernel_args = ArgsOf(kv, args);
+  kernel_args.tiles = tiles;
+  kernel_args.num_tiles = num_tiles;
+  kernel_args.pieces = PiecesOf(kLatentTileRows * args.q_heads, Shape::kRows);
+  const int64_t num_blocks = num_tiles * kernel_args.pieces.divisor;
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     if constexpr (sizeof(T) == 2) {
       WithKvFormat<T>(kv.format, args.dtype, [&](auto kv_tag) {
         using Kv = typename decltype(kv_tag)::Type;
-        const LaunchShape shape{.grid = grid,
-                                .threads = Shape::kThreads,
-                                .shared_bytes = sizeof(typename Shape::template Shared<T, Kv>)};
-        Launch(LatentPrefillKernel<T, Kv, Shape, LatentRules>, shape, stream, kernel_args);
+        LaunchWorkers<T, Kv, Shape>(kernel_args, num_blocks, stream);
       });
     } else {
       MLC_CHECK(false) << "no tensor cores for float32: LatentDecodeAttention computes such rows";
