@@ -129,6 +129,7 @@ build_programs() {
 # Slow ones: the tests that are small and yet go through every kernel.
 small='*.MatchesTheReference:ElementwiseTest.*:GemvTest.EveryFormatAndOddShapes'
 small+=':SamplingTest.DrawsAsTheSettingsSay:CudaSteps.RunningAheadChangesNothing'
+small+=':LatentAttentionTest.*InEveryType:HeadProductsTest.*'
 
 stage_tests() {
   export filter=*
