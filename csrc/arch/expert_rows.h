@@ -2,6 +2,7 @@
 // tensors.
 #pragma once
 
+#include "arch/dense_rows.h"
 #include "arch/tensor_names.h"
 
 namespace mlc_native {
@@ -178,8 +179,8 @@ constexpr ArchSpec DeepSeekV2() {
   return spec;
 }
 
-constexpr ArchSpec Mistral4() {
-  ArchSpec spec = WithLatentAttention("Mistral4ForCausalLM");
+constexpr ArchSpec Mistral4(std::string_view architecture) {
+  ArchSpec spec = WithLatentAttention(architecture);
   spec.reads_partial_rotary_factor = true;
   spec.reads_query_scaling = true;
   spec.experts.score = kernels::RouterScore::kSoftmax;
@@ -187,6 +188,12 @@ constexpr ArchSpec Mistral4() {
   spec.experts.absent = {
       .num_experts = 128, .num_chosen = 4, .ffn_size = 2048, .num_shared = 1, .renormalize = true};
   spec.defaults = {.num_attention_heads = 32, .max_position_embeddings = 1048576};
+  return spec;
+}
+
+constexpr ArchSpec Mistral4WithVision() {
+  ArchSpec spec = Mistral3WithVision(Mistral4(kMistral3));
+  spec.text_model_type = "mistral4";
   return spec;
 }
 
@@ -231,7 +238,8 @@ inline constexpr ArchSpec kExpertRows[] = {
     DeepSeekV2(),
     WithLatentAttention("DeepseekV3ForCausalLM"),
     Glm4MoeLite(),
-    Mistral4(),
+    Mistral4("Mistral4ForCausalLM"),
+    Mistral4WithVision(),
     {.architecture = "Qwen3MoeForCausalLM",
      .projections = kSeparateProjections,
      .norms = kPreNormsQk,

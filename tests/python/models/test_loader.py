@@ -26,7 +26,7 @@ from mlc_native._core import testing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 from dense_shapes import TINY
-from make_random_checkpoint import make_checkpoint
+from make_random_checkpoint import SHAPES, make_checkpoint
 
 WEIGHTS = "model.safetensors"
 PROMPT = random_tokens(150, 512, seed=11)  # longer than every window
@@ -207,6 +207,13 @@ def test_defaults_are_those_of_the_text_model(tmp_path: Path, text: str, absent:
         del config["text_config"][field]
     (path / "config.json").write_text(json.dumps(config))
     assert relative_error(logits(path), transformers_logits(path, PROMPT)) < 1e-5
+
+
+def test_text_of_mistral_4(tmp_path: Path) -> None:
+    """Its folders have the architecture of Mistral 3's."""
+    fields = {"text_config": dict(SHAPES["tiny-mistral4"])}
+    path = make_checkpoint("tiny-mistral3", tmp_path / "m", overrides=fields)
+    assert relative_error(logits(path), transformers_logits(path, PROMPT)) < 1e-4
 
 
 def test_names_without_the_outer_module(tmp_path: Path) -> None:
