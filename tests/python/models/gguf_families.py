@@ -67,6 +67,7 @@ PERMUTED = {
 }  # fmt: skip
 ADDS_ONE = {Arch.GEMMA, Arch.GEMMA2, Arch.GEMMA3, Arch.NEMOTRON}
 SIGMOID = {Arch.GLM4_MOE, Arch.MINIMAXM2}
+LATENT = {Arch.DEEPSEEK2, Arch.MISTRAL4}
 Config = dict[str, Any]
 
 
@@ -235,7 +236,7 @@ def add_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
     writer.add_nextn_predict_layers(guessing)
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(heads)
-    latent = arch == Arch.DEEPSEEK2
+    latent = arch in LATENT
     writer.add_head_count_kv(1 if latent else config["num_key_value_heads"])
     for name in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon", "norm_eps"):
         if name in config:
@@ -287,7 +288,7 @@ def rope_of(config: Config) -> Config:
 def add_rope(writer: gguf.GGUFWriter, config: Config, arch: Arch, dim: int) -> None:
     rope = rope_of(config)
     part = rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
-    if arch == Arch.DEEPSEEK2:
+    if arch in LATENT:
         part = 1.0  # of the part of a head that has rope
     writer.add_rope_dimension_count(config.get("rotary_dim") or int(dim * part))
     if arch not in (Arch.GEMMA, Arch.GEMMA2):
@@ -314,9 +315,9 @@ def add_rope(writer: gguf.GGUFWriter, config: Config, arch: Arch, dim: int) -> N
         "llama_4_scaling_beta": writer.add_attn_temperature_scale,
     }.items():
         if rope.get(name) is not None:
-            tenth = arch == Arch.DEEPSEEK2 and name == "mscale_all_dim"
+            tenth = arch in LATENT and name == "mscale_all_dim"
             add(0.1 * rope[name] if tenth else rope[name])
-    if arch == Arch.DEEPSEEK2 and rope.get("llama_4_scaling_beta"):
+    if arch in LATENT and rope.get("llama_4_scaling_beta"):
         writer.add_attn_temperature_length(rope["original_max_position_embeddings"])
 
 
@@ -369,13 +370,13 @@ def add_experts(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
         writer.add_leading_dense_block_count(config["mlp_layer_types"].count("dense"))
     if arch in (Arch.GPT_OSS, Arch.MINIMAXM2):
         writer.add_expert_feed_forward_length(config["intermediate_size"])
-    if arch == Arch.DEEPSEEK2 and not config.get("old_converter"):
+    if arch in LATENT and not config.get("old_converter"):
         softmax = config["model_type"] in ("deepseek_v2", "mistral4")
         kind = gguf.ExpertGatingFuncType
         writer.add_expert_gating_func(kind.SOFTMAX if softmax else kind.SIGMOID)
     if arch in SIGMOID:
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
-    if arch in (Arch.GLM4_MOE, Arch.DEEPSEEK2):
+    if arch in {Arch.GLM4_MOE, *LATENT}:
         writer.add_expert_weights_norm(config["norm_topk_prob"])
 
 

@@ -119,6 +119,8 @@ def write_gguf(
     config = json.loads((folder / "config.json").read_text())
     config |= {**config.get("text_config", {}), "architectures": config["architectures"]}
     arch = ARCHITECTURES[config["architectures"][0]]
+    if "gguf_arch" in config:
+        arch = gguf.MODEL_ARCH[config["gguf_arch"]]
     names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch], **options)
     writer.add_name("a model of the tests")

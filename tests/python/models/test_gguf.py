@@ -134,6 +134,15 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "tiny-deepseek_v2",
         {"qk_nope_head_dim": 32, "moe_intermediate_size": 64, "old_converter": True},
     ),
+    "its-own-name": (
+        "tiny-mistral4",
+        {
+            "q_lora_rank": 64,
+            "qk_nope_head_dim": 32,
+            "moe_intermediate_size": 64,
+            "gguf_arch": "MISTRAL4",
+        },
+    ),
     "sigmoids-without-a-key": ("tiny-deepseek_v3", LATENT | {"old_converter": True}),
     "no-windows": (
         "tiny-exaone4",
@@ -186,6 +195,11 @@ def test_variants_of_families(tmp_path: Path, variant: str) -> None:
 @pytest.mark.parametrize("like", ["tiny-mistral", "tiny-qwen2", "tiny-qwen3_moe", "tiny-gpt_oss"])
 def test_several_weights_in_one_tensor(tmp_path: Path, like: str) -> None:
     check_logits(tmp_path, like, FAMILIES[like], fused=True)
+
+
+def test_gate_and_up_of_all_experts_in_one_tensor(tmp_path: Path) -> None:
+    """As the converter of Mistral 4 leaves them."""
+    check_logits(tmp_path, *VARIANTS["its-own-name"], fused=True)
 
 
 def check_logits(tmp_path: Path, like: str, overrides: dict[str, Any], **options: Any) -> None:
