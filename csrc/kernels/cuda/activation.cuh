@@ -2,14 +2,12 @@
 // of their own and the ends of products compute the same.
 #pragma once
 
-#include "kernels/cuda/device.cuh"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/numbers.cuh"
 
 namespace mlc_native::kernels::cuda {
 
 // x / (1 + e^-y); near 0 where e^-y is beyond the range.
 __device__ inline float TimesSigmoid(float x, float y) {
-  constexpr float kLog2E = 1.4426950408889634f;
   return FastDivide(x, 1.0f + Exp2(-kLog2E * y));
 }
 

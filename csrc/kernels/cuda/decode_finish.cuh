@@ -8,8 +8,6 @@
 
 namespace mlc_native::kernels::cuda {
 
-inline constexpr float kLog2E = 1.4426950408889634f;
-
 // The maximum of scores to base 2, and the sum of weights in front of which 2^-maximum is left out.
 using SoftmaxOfHead = float2;
 

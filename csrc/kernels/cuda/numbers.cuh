@@ -85,6 +85,8 @@ __device__ inline T FromFloat(float x) {
   }
 }
 
+inline constexpr float kLog2E = 1.4426950408889634f;
+
 // Without a branch; the error is about 2^-23, not relative to a small x.
 __device__ inline float FastTanh(float x) {
   constexpr float kTwoLog2E = 2.885390081777927f;

@@ -9,8 +9,6 @@
 
 namespace mlc_native::kernels::cuda {
 
-inline constexpr float kLog2E = 1.4426950408889634f;
-
 struct PrefillArgs {
   KvPages kv;
   AttentionArgs a;
