@@ -24,8 +24,8 @@ struct CudaRope {
 
 // Vectors have the decoder's type, and kCorrection and the matrix kRouter are float32. The matrices
 // of a layer's experts have one format and one distance from each to the next, and so do their
-// biases. Of several devices that compute a model together, each has HeadRows of the head, or all
-// of it where it is the table of embeddings.
+// biases and the matrices of its heads. Of several devices that compute a model together, each has
+// HeadRows of the head, or all of it where it is the table of embeddings.
 struct CudaDecoderWeights : DecoderWeights<CudaMatrix, const void*> {
   const void* embeddings = nullptr;     // [vocab, hidden]
   std::vector<CudaRope> ropes;          // as ModelConfig::ropes

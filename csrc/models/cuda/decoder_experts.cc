@@ -115,7 +115,8 @@ CudaDecoder::ExpertStrides CudaDecoder::StridesOf(const CudaDecoderWeights::Laye
 
 void CudaDecoder::CheckExperts() const {
   for (const auto& layer : weights_.layers) {
-    for (const LinearRole role : {LinearRole::kExpertGateUp, LinearRole::kExpertDown}) {
+    for (const LinearRole role : {LinearRole::kExpertGateUp, LinearRole::kExpertDown,
+                                  LinearRole::kHeadKeyUp, LinearRole::kHeadValueUp}) {
       const ExpertStrides strides = StridesOf(layer, role);
       for (int expert = 0; expert < layer.num_experts(role); ++expert) {
         const auto& first = layer.linear(role);
@@ -127,7 +128,7 @@ void CudaDecoder::CheckExperts() const {
         MLC_CHECK(linear.matrix.format == first.matrix.format &&
                   is_there(linear.matrix.data, first.matrix.data, strides.matrix) &&
                   is_there(linear.bias, first.bias, strides.bias))
-            << "expert " << expert;
+            << "expert or head " << expert;
       }
     }
   }

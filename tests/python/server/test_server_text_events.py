@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_server_dialects import output
 
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.serve.responses import ChatResponder, CompletionResponder
@@ -153,30 +153,18 @@ def test_one_of_several_choices_has_nothing_when_the_time_ends(kind: str) -> Non
         assert (choice["index"], choice["finish_reason"]) == (index, "length")
         assert choice["stop_reason"] == "timeout"
 
-    outputs = [[_output("", "timeout"), _output("x", "timeout")], [_usage()]]
+    outputs = [[output("", "timeout"), output("x", "timeout")], [_usage()]]
     responder: Any = CHAT if kind == "chat" else COMPLETION
     dialect = OpenAIDialect(kind, {**body, "n": 2}, "m", CONFIG)
     choices = dialect.response(responder.response(outputs))["choices"]
     assert [choice["finish_reason"] for choice in choices] == ["length", "length"]
 
-    outputs = [[_output("", "timeout"), _output("", "timeout")], [_usage()]]
+    outputs = [[output("", "timeout"), output("", "timeout")], [_usage()]]
     with pytest.raises(HttpError, match="the time of the request ended") as error:
         dialect.response(responder.response(outputs))
     assert error.value.status == 504
 
 
-def _output(text: str, finish_reason: str | None = None, usage: str | None = None) -> Any:
-    return SimpleNamespace(
-        delta_text=text,
-        delta_token_ids=[],
-        finish_reason=finish_reason,
-        delta_logprob_json_strs=None,
-        has_scored_prompt=False,
-        scored_prompt=None,
-        request_final_usage_json_str=usage,
-    )
-
-
 def _usage() -> Any:
     counts = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-    return _output("", usage=json.dumps(counts))
+    return output("", usage=json.dumps(counts))
