@@ -10,6 +10,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "models/draft_head.h"
 #include "models/draft_loader.h"
 #include "support/error.h"
+#include "support/half.h"
 #include "weights/weight_set.h"
 
 namespace nb = nanobind;
@@ -60,14 +62,37 @@ Matrix ToNumpy(std::unique_ptr<float[]> data, int64_t rows, int64_t columns) {
   return Matrix(values, {static_cast<size_t>(rows), static_cast<size_t>(columns)}, owner);
 }
 
-Matrix ReadWeight(const std::string& path, const std::string& name, int64_t rows, int64_t columns) {
+// What the codes, scales and shifts of a weight mean.
+void DecodeCodes(const WeightSource& weight, int64_t rows, int64_t columns, float* out) {
+  const std::optional<CodeForm> form = weight.code_form();
+  if (!form || form->is_mxfp4 || form->is_float8) {
+    throw std::invalid_argument("the matrix is not stored as integers with scales");
+  }
+  const int64_t words = form->scale_words();
+  std::vector<int8_t> codes(static_cast<size_t>(rows * columns));
+  std::vector<uint16_t> scales(static_cast<size_t>(rows * form->num_groups * words));
+  weight.ReadCodes(0, rows, codes.data(), scales.data());
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    const int64_t group = i / columns * form->num_groups + i % columns / form->group;
+    const uint16_t* const scale = &scales[static_cast<size_t>(group * words)];
+    const float shift = form->is_affine ? Float16ToFloat(scale[1]) : 0;
+    out[i] = Float16ToFloat(scale[0]) * (static_cast<float>(codes[static_cast<size_t>(i)]) + shift);
+  }
+}
+
+Matrix ReadWeight(const std::string& path, const std::string& name, int64_t rows, int64_t columns,
+                  bool as_codes) {
   const Checkpoint checkpoint(path);
   const WeightSet weights(checkpoint, ReadModelConfig(path).quantization);
   const int64_t shape[] = {rows, columns};
   auto data = std::make_unique<float[]>(static_cast<size_t>(rows * columns));
   const std::unique_ptr<WeightSource> weight = weights.Open(name, shape);
   weight->Load();
-  weight->Decode(0, rows, data.get());
+  if (as_codes) {
+    DecodeCodes(*weight, rows, columns, data.get());
+  } else {
+    weight->Decode(0, rows, data.get());
+  }
   return ToNumpy(std::move(data), rows, columns);
 }
 
@@ -247,8 +272,10 @@ void BindTesting(nb::module_& m) {
   nb::module_ testing = m.def_submodule("testing", "Parts below the engine, for tests only.");
   testing.attr("MODEL_PLUGIN_ABI") = kModelPluginAbi;
   testing.def("read_weight", &ReadWeight, "path"_a, "name"_a, "rows"_a, "columns"_a,
-              "A matrix of a model folder as the loader sees it, whatever form it is stored in. "
-              "Raises LoadError.");
+              "as_codes"_a = false,
+              "A matrix of a model folder as the loader sees it, whatever form it is stored in; "
+              "with as_codes, what the integers and scales mean that kernels take instead. Raises "
+              "LoadError, ValueError.");
   nb::class_<TestModel>(testing, "TestModel", "A model without an engine.")
       .def(nb::init<const std::string&, const std::string&, int64_t, const std::string&,
                     const std::string&, const std::string&, const std::string&,

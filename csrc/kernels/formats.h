@@ -20,10 +20,17 @@ namespace mlc_native::kernels {
 //   kMxfp4              OCP's MXFP4: values of 4 bits (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their
 //                       negatives) and a power of two per group of 32 k. As kQ4.
 //   kQ8Group32          kQ8 with groups of 32 k, as GGUF's Q8_0 has them.
+//   kQ4Affine           4 bits, and a float16 scale and shift per group of 32 k: values are
+//                       scale * (code - 8 + shift), as of GGUF's Q4_K and Q4_1. As kQ4; the sum of
+//                       a group's activations is multiplied by scale * shift in float32.
+//   kQ6Affine           The same with 6 bits and code - 32, as of GGUF's Q5_K and Q5_1. As kQ6.
+//   kQ6Group16          kQ6 with groups of 16 k, as GGUF's Q6_K and Q5_0 have them.
+//   kQ6AffineGroup16    kQ6Affine with groups of 16 k, for matrices whose parts have several of
+//                       these types, as queries, keys and values have in GGUF's Q4_K_M.
 //   kFloat8             FP8 (E4M3) and a float32 scale per group of 64 k. As kBFloat16; the sum of
 //                       a group is multiplied by its scale.
-// What a checkpoint holds in kMxfp4, kQ8Group32 or kFloat8 keeps it; nothing else is quantized to
-// them.
+// What a checkpoint holds in a format other than kQ8, kQ4 and kQ6 keeps it; nothing else is
+// quantized to them.
 enum class WeightFormat : uint8_t {
   kFloat32,
   kBFloat16,
@@ -34,6 +41,10 @@ enum class WeightFormat : uint8_t {
   kQ8Group32,
   kFloat8,
   kQ6,
+  kQ4Affine,
+  kQ6Affine,
+  kQ6Group16,
+  kQ6AffineGroup16,
 };
 
 constexpr WeightFormat FormatOf(DType dtype) {

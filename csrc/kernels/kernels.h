@@ -70,8 +70,12 @@ constexpr std::string_view FormatName(WeightFormat format) {
     case WeightFormat::kQ8Group32:
       return "q8";
     case WeightFormat::kQ4:
+    case WeightFormat::kQ4Affine:
       return "q4";
     case WeightFormat::kQ6:
+    case WeightFormat::kQ6Affine:
+    case WeightFormat::kQ6Group16:
+    case WeightFormat::kQ6AffineGroup16:
       return "q6";
     case WeightFormat::kMxfp4:
       return "mxfp4";
@@ -115,11 +119,12 @@ MLC_NATIVE_PRIVATE_API void PackLinear(const PackedLinear& packed, int64_t row_o
 
 // Rows [0, rows) of a weight that is already quantized: scale * code.
 struct PackCodes {
-  // [-8, 7] for kQ4, [-32, 31] for kQ6, indices into kMxfp4Doubled for kMxfp4, the bits of E4M3 for
-  // kFloat8
+  // [-8, 7] for 4 bits, [-32, 31] for 6 bits, indices into kMxfp4Doubled for kMxfp4, the bits of
+  // E4M3 for kFloat8
   const int8_t* codes = nullptr;
   int64_t ld = 0;  // elements from row to row, >= k
-  // float16 bits (kMxfp4: bfloat16; kFloat8: float32, in two), [rows, ceil(k / group)]
+  // float16 bits (kMxfp4: bfloat16; kFloat8: float32, in two; affine formats: each is followed by
+  // its shift), [rows, ceil(k / group)]
   const uint16_t* scales = nullptr;
   int64_t group = 0;  // k per scale: a multiple of the format's group, or >= k
   int64_t rows = 0;

@@ -17,9 +17,13 @@
 //                    are the bits 2 c and 2 c + 1 of the code of k = 16 s + 12 + j.
 //   mxfp4      32    as q4, with bfloat16 scales. A code is an index into kMxfp4Doubled, and the
 //                    scale is half of the format's, so that values are integers times scales.
+//   q4 affine  32    as q4, with [width] float16 shifts behind the scales
+//   q6 affine  32    as two steps of q6, then [width] float16 scales, then [width] float16 shifts
+//   q6 of 16   16    as a step of q6, then [width] float16 scales, and shifts if it is affine
 //   fp8        64    [32][width][2] elements of 8 bits, then [width] float scales
 //
-// A q8, q6 or q4 weight is scale * (code - offset) with offset 128, 32 or 8. The dot product
+// A q8, q6 or q4 weight is scale * (code - offset), or scale * (code - offset + shift) where there
+// are shifts, with offset 128, 32 or 8. The dot product
 // instructions multiply unsigned codes by signed activations; the offset contributes -offset * (sum
 // of the group's activations), which is the same for all columns. Panels start at multiples of
 // kPackedAlignment.
@@ -43,6 +47,7 @@ struct PanelLayout {
   int64_t code_bits;    // of one element
   int64_t chunk_bytes;  // of one column
   int64_t scale_bytes;  // of one column's group
+  int64_t scales = 1;   // numbers in these bytes, the second one a shift; arrays [width] of each
 
   constexpr int64_t CodeBytes(int64_t width) const { return width * group * code_bits / 8; }
   constexpr int64_t GroupBytes(int64_t width) const {
@@ -71,9 +76,17 @@ constexpr PanelLayout LayoutOf(WeightFormat format) {
       return {.group = 64, .code_bits = 8, .chunk_bytes = 2, .scale_bytes = 4};
     case WeightFormat::kQ6:
       return {.group = 64, .code_bits = 6, .chunk_bytes = 4, .scale_bytes = 2};
+    case WeightFormat::kQ6Group16:
+      return {.group = 16, .code_bits = 6, .chunk_bytes = 4, .scale_bytes = 2};
     case WeightFormat::kQ4:
     case WeightFormat::kMxfp4:
       return {.group = 32, .code_bits = 4, .chunk_bytes = 4, .scale_bytes = 2};
+    case WeightFormat::kQ4Affine:
+      return {.group = 32, .code_bits = 4, .chunk_bytes = 4, .scale_bytes = 4, .scales = 2};
+    case WeightFormat::kQ6Affine:
+      return {.group = 32, .code_bits = 6, .chunk_bytes = 4, .scale_bytes = 4, .scales = 2};
+    case WeightFormat::kQ6AffineGroup16:
+      return {.group = 16, .code_bits = 6, .chunk_bytes = 4, .scale_bytes = 4, .scales = 2};
   }
   return {.group = 32, .code_bits = 32, .chunk_bytes = 4, .scale_bytes = 0};
 }

@@ -23,8 +23,12 @@ void StoreColumn(const typename Group::Stored& from, char* group, int64_t width,
   for (int64_t at = 0; at < kLayout.CodeBytes(1); at += kLayout.chunk_bytes) {
     std::memcpy(group + at * width + c * kLayout.chunk_bytes, bytes + at, kLayout.chunk_bytes);
   }
-  std::memcpy(group + kLayout.CodeBytes(width) + c * kLayout.scale_bytes, &from.scale,
-              kLayout.scale_bytes);
+  const auto* scales = reinterpret_cast<const char*>(&from.scale);
+  char* to = group + kLayout.CodeBytes(width);
+  for (int64_t i = 0; i < kLayout.scales; ++i) {
+    constexpr int64_t kBytes = kLayout.scale_bytes / kLayout.scales;
+    std::memcpy(to + (i * width + c) * kBytes, scales + i * kBytes, kBytes);
+  }
 }
 template <typename Group>
 typename Group::Stored LoadColumn(const char* group, int64_t width, int64_t c) {
@@ -34,8 +38,12 @@ typename Group::Stored LoadColumn(const char* group, int64_t width, int64_t c) {
   for (int64_t at = 0; at < kLayout.CodeBytes(1); at += kLayout.chunk_bytes) {
     std::memcpy(bytes + at, group + at * width + c * kLayout.chunk_bytes, kLayout.chunk_bytes);
   }
-  std::memcpy(&to.scale, group + kLayout.CodeBytes(width) + c * kLayout.scale_bytes,
-              kLayout.scale_bytes);
+  auto* scales = reinterpret_cast<char*>(&to.scale);
+  const char* from = group + kLayout.CodeBytes(width);
+  for (int64_t i = 0; i < kLayout.scales; ++i) {
+    constexpr int64_t kBytes = kLayout.scale_bytes / kLayout.scales;
+    std::memcpy(scales + i * kBytes, from + (i * width + c) * kBytes, kBytes);
+  }
   return to;
 }
 
@@ -71,7 +79,16 @@ void WithGroup(WeightFormat format, F f) {
     case WeightFormat::kFloat8:
       return f(Float8Group{});
     case WeightFormat::kQ6:
-      return f(Q6Group{});
+      return f(Q6Group<WeightFormat::kQ6>{});
+    case WeightFormat::kQ6Group16:
+      return f(Q6Group<WeightFormat::kQ6Group16>{});
+    case WeightFormat::kQ4Affine:
+      return f(AffineGroup<WeightFormat::kQ4Affine, QuantGroup<WeightFormat::kQ4>>{});
+    case WeightFormat::kQ6Affine:
+      return f(AffineGroup<WeightFormat::kQ6Affine, Q6Group<WeightFormat::kQ6Affine>>{});
+    case WeightFormat::kQ6AffineGroup16:
+      return f(AffineGroup<WeightFormat::kQ6AffineGroup16,  //
+                           Q6Group<WeightFormat::kQ6AffineGroup16>>{});
   }
 }
 

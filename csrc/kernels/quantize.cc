@@ -93,8 +93,9 @@ struct Q4Codes {
   static constexpr float kSteps[] = {-9.5f, -9.0f, -8.5f, -8.0f, -7.5f, -7.0f,
                                      6.5f,  7.0f,  7.5f,  8.0f,  8.5f};
 };
+template <int64_t kGroupSize>
 struct Q6Codes {
-  static constexpr int64_t kGroup = kQ6Group;
+  static constexpr int64_t kGroup = kGroupSize;
   static constexpr int kOffset = 32;
   static constexpr float kSteps[] = {-34.0f, -33.0f, -32.0f, -31.0f, -30.0f, 31.0f, 32.0f};
 };
@@ -184,8 +185,36 @@ void QuantizeQ4(std::span<const Q4Values> groups, QuantizedGroup<kQ4Group>* out)
   Quantize<Q4Codes>(groups, out);
 }
 void QuantizeQ6(std::span<const Q6Values> groups, QuantizedGroup<kQ6Group>* out) {
-  Quantize<Q6Codes>(groups, out);
+  Quantize<Q6Codes<kQ6Group>>(groups, out);
 }
+void QuantizeQ6(std::span<const ShortQ6Values> groups, QuantizedGroup<kShortQ6Group>* out) {
+  Quantize<Q6Codes<kShortQ6Group>>(groups, out);
+}
+
+template <int64_t kGroup>
+AffineQuantizedGroup<kGroup> QuantizeAffine(const std::array<float, kGroup>& values,
+                                            int num_codes) {
+  AffineQuantizedGroup<kGroup> group{};
+  group.scale = kNaN;
+  const Vectors<kGroup> x(values);
+  if (!x.AllFinite()) return group;
+  const auto last = static_cast<float>(num_codes - 1);
+  const int half = num_codes / 2;
+  const auto middle = static_cast<float>(half);
+  const float lowest = x.Lowest();
+  group.scale = Float16NotBelow((x.Highest() - lowest) / last);
+  const float scale = Float16ToFloat(group.scale);
+  if (scale == 0) return group;
+  group.shift = FloatToFloat16(lowest / scale + middle);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const float code = std::round(values[i] / scale + middle - Float16ToFloat(group.shift));
+    group.codes[i] = static_cast<uint8_t>(std::clamp(code, 0.0f, last));
+  }
+  return group;
+}
+template AffineQuantizedGroup<kQ4Group> QuantizeAffine<kQ4Group>(const Group<kQ4Group>&, int);
+template AffineQuantizedGroup<kShortQ6Group> QuantizeAffine<kShortQ6Group>(
+    const Group<kShortQ6Group>&, int);
 
 QuantizedGroup<kMxfp4Group> QuantizeMxfp4(const Mxfp4Values& values) {
   constexpr uint16_t kBFloat16NaN = 0x7fc0;

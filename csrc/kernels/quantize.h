@@ -21,6 +21,7 @@ struct QuantizedGroup {
 inline constexpr int64_t kQ8Group = LayoutOf(WeightFormat::kQ8).group;
 inline constexpr int64_t kShortQ8Group = LayoutOf(WeightFormat::kQ8Group32).group;
 inline constexpr int64_t kQ6Group = LayoutOf(WeightFormat::kQ6).group;
+inline constexpr int64_t kShortQ6Group = LayoutOf(WeightFormat::kQ6Group16).group;
 inline constexpr int64_t kQ4Group = LayoutOf(WeightFormat::kQ4).group;
 
 // Maps the largest magnitude to code 1 or 255. The scale is rounded up, so no value is clipped.
@@ -39,6 +40,19 @@ using Q6Values = std::array<float, kQ6Group>;
 MLC_NATIVE_PRIVATE_API QuantizedGroup<kQ6Group> QuantizeQ6(const Q6Values& values);
 MLC_NATIVE_PRIVATE_API void QuantizeQ6(std::span<const Q6Values> groups,
                                        QuantizedGroup<kQ6Group>* out);
+using ShortQ6Values = std::array<float, kShortQ6Group>;
+MLC_NATIVE_PRIVATE_API void QuantizeQ6(std::span<const ShortQ6Values> groups,
+                                       QuantizedGroup<kShortQ6Group>* out);
+
+// Values are scale * (code - num_codes / 2 + shift). The lowest and the highest value have the
+// first and the last code, to the rounding of the scale and the shift.
+template <int64_t kGroup>
+struct AffineQuantizedGroup : QuantizedGroup<kGroup> {
+  uint16_t shift;  // float16 bits
+};
+template <int64_t kGroup>
+MLC_NATIVE_PRIVATE_API AffineQuantizedGroup<kGroup> QuantizeAffine(
+    const std::array<float, kGroup>& values, int num_codes);
 
 // The group of MXFP4 whose scale is the power of two that OCP's specification gives it: the largest
 // magnitude has the largest exponent of the 4 bits, and is cut if it is above 6. Values that are

@@ -13,9 +13,11 @@ namespace {
 
 constexpr int64_t kCheckedN = 70, kCheckedK = 200, kMostRows = 41;
 constexpr int64_t kCheckedRows[] = {1, 8, 16, kMostRows};
-constexpr WeightFormat kCheckedFormats[] = {WeightFormat::kQ8, WeightFormat::kQ4,
-                                            WeightFormat::kMxfp4, WeightFormat::kQ8Group32,
-                                            WeightFormat::kQ6};
+constexpr WeightFormat kCheckedFormats[] = {WeightFormat::kQ8,       WeightFormat::kQ4,
+                                            WeightFormat::kMxfp4,    WeightFormat::kQ8Group32,
+                                            WeightFormat::kQ6,       WeightFormat::kQ4Affine,
+                                            WeightFormat::kQ6Affine, WeightFormat::kQ6AffineGroup16,
+                                            WeightFormat::kQ6Group16};
 
 // Values in [-1, 1), always the same.
 std::vector<float> Values(int64_t n) {

@@ -94,6 +94,17 @@ void EncodeGroups(const typename From::Storage* x, int64_t count, typename Group
   for (size_t g = 0; g < groups; ++g) out[g] = Group::Store(quantized[g]);
 }
 
+// Codes with a scale.
+template <typename Group>
+void DecodeScaled(const typename Group::Stored& stored, float* values) {
+  int codes[Group::kLayout.group];
+  Group::DecodeCodes(stored.codes, codes);
+  const float scale = Float16ToFloat(stored.scale);
+  for (int64_t i = 0; i < Group::kLayout.group; ++i) {
+    values[i] = scale * static_cast<float>(codes[i] - Group::kOffset);
+  }
+}
+
 template <WeightFormat kFormat>
 struct QuantGroup {
   static constexpr PanelLayout kLayout = LayoutOf(kFormat);
@@ -135,18 +146,20 @@ struct QuantGroup {
     }
     return stored;
   }
-  static void Decode(const Stored& stored, float* values) {
-    const float scale = Float16ToFloat(stored.scale);
-    for (size_t at = 0; at < sizeof(stored.codes); ++at) {
-      const int code = stored.codes[at];
-      values[Low(at)] = scale * static_cast<float>((kQ4 ? code & 15 : code) - kOffset);
-      if (kQ4) values[High(at)] = scale * static_cast<float>((code >> 4) - kOffset);
+  static void DecodeCodes(const uint8_t (&stored)[kLayout.CodeBytes(1)], int* codes) {
+    for (size_t at = 0; at < sizeof(stored); ++at) {
+      codes[Low(at)] = kQ4 ? stored[at] & 15 : stored[at];
+      if (kQ4) codes[High(at)] = stored[at] >> 4;
     }
+  }
+  static void Decode(const Stored& stored, float* values) {
+    DecodeScaled<QuantGroup>(stored, values);
   }
 };
 
+template <WeightFormat kFormat>
 struct Q6Group {
-  static constexpr PanelLayout kLayout = LayoutOf(WeightFormat::kQ6);
+  static constexpr PanelLayout kLayout = LayoutOf(kFormat);
   static constexpr int kOffset = 32;
   static constexpr int64_t kQuad = kLayout.chunk_bytes;
   static constexpr int64_t kQuads = 3;  // of a step, whose codes are in the low bits of the bytes
@@ -182,15 +195,54 @@ struct Q6Group {
     }
     return stored;
   }
-  static void Decode(const Stored& stored, float* values) {
-    int codes[kLayout.group] = {};
-    for (size_t at = 0; at < sizeof(stored.codes); ++at) {
-      codes[Own(at)] = stored.codes[at] & 63;
-      codes[Shared(at)] |= stored.codes[at] >> 6 << Bits(at);
+  static void DecodeCodes(const uint8_t (&stored)[kLayout.CodeBytes(1)], int* codes) {
+    std::fill_n(codes, kLayout.group, 0);
+    for (size_t at = 0; at < sizeof(stored); ++at) {
+      codes[Own(at)] = stored[at] & 63;
+      codes[Shared(at)] |= stored[at] >> 6 << Bits(at);
     }
-    const float scale = Float16ToFloat(stored.scale);
+  }
+  static void Decode(const Stored& stored, float* values) { DecodeScaled<Q6Group>(stored, values); }
+};
+
+// Codes that are placed as those of Places, with a shift.
+template <WeightFormat kFormat, typename Places>
+struct AffineGroup {
+  static constexpr PanelLayout kLayout = LayoutOf(kFormat);
+  struct Stored {
+    uint8_t codes[kLayout.CodeBytes(1)];
+    uint16_t scale[2];  // and the shift
+  };
+
+  template <typename From>
+  static void Encode(const typename From::Storage* x, int64_t count, Stored* out) {
+    for (int64_t k = 0; k < count; k += kLayout.group) {
+      std::array<float, kLayout.group> values = {};
+      for (int64_t i = 0; i < std::min(kLayout.group, count - k); ++i) {
+        values[i] = From::Decode(x[k + i]);
+      }
+      const AffineQuantizedGroup<kLayout.group> group =
+          QuantizeAffine<kLayout.group>(values, 2 * Places::kOffset);
+      *out++ = Store(group, group.shift);
+    }
+  }
+  static Stored FromCodes(const int8_t* codes, int64_t count, const uint16_t* scale) {
+    return Store(GroupOf<kLayout.group>(codes, count, Places::kOffset, scale[0]), scale[1]);
+  }
+  static Stored Store(const QuantizedGroup<kLayout.group>& group, uint16_t shift) {
+    const typename Places::Stored places = Places::Store(group);
+    Stored stored;
+    std::memcpy(stored.codes, places.codes, sizeof(stored.codes));
+    stored.scale[0] = group.scale;
+    stored.scale[1] = shift;
+    return stored;
+  }
+  static void Decode(const Stored& stored, float* values) {
+    int codes[kLayout.group];
+    Places::DecodeCodes(stored.codes, codes);
+    const float scale = Float16ToFloat(stored.scale[0]), shift = Float16ToFloat(stored.scale[1]);
     for (int64_t i = 0; i < kLayout.group; ++i) {
-      values[i] = scale * static_cast<float>(codes[i] - kOffset);
+      values[i] = scale * (static_cast<float>(codes[i] - Places::kOffset) + shift);
     }
   }
 };

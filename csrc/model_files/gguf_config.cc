@@ -356,19 +356,16 @@ class ConfigWriter {
            name.find("ffn_gate_inp") != std::string_view::npos;
   }
 
-  // The type of what is not kept in its stored form: that of the matrices of floats; float32 where
-  // a matrix has numbers that need it.
+  // The type of what is not kept in its stored form: that of the matrices of floats, the one with
+  // the most bits, or float16.
   const char* DTypeOfMatrices() const {
-    // Types that a kernel reads.
-    static constexpr std::string_view kKept[] = {"Q8_0", "Q4_0", "Q5_0", "IQ4_NL", "MXFP4"};
     const char* dtype = "float16";
     for (const GgufFile& file : parts_.files()) {
       for (const GgufTensor& tensor : file.tensors()) {
+        if (SaysNothingOfOthers(tensor)) continue;
         const std::string_view type = tensor.type->name;
-        const bool is_kept = std::ranges::find(kKept, type) != std::end(kKept);
-        if (SaysNothingOfOthers(tensor) || type == "F16" || is_kept) continue;
-        if (type != "BF16") return "float32";
-        dtype = "bfloat16";
+        if (type == "F32") return "float32";
+        if (type == "BF16") dtype = "bfloat16";
       }
     }
     return dtype;

@@ -17,6 +17,7 @@ namespace mlc_native {
 namespace {
 
 constexpr int kGroup = 32;        // elements of a block, or of a part of a larger one
+constexpr int kShortGroup = 16;   // elements of a part of Q6_K
 constexpr int kSuperBlock = 256;  // elements of a block of Q4_K, Q5_K and Q6_K
 constexpr int kParts = kSuperBlock / kGroup;
 
@@ -120,45 +121,110 @@ struct PartScales {
   }
 };
 
-// value = scale * code - minimum. Part 2 i has the low and part 2 i + 1 the high 4 bits of the same
-// bytes. Of Q5_K, bit i of byte j of `fifth` is the fifth bit of element j of part i.
-void DecodeParts(const uint8_t* block, const uint8_t* codes, const uint8_t* fifth, float* out) {
+// Where the codes of Q4_K and Q5_K are. Part 2 i has the low and part 2 i + 1 the high 4 bits of
+// the same bytes. Of Q5_K, bit i of byte j of `fifth` is the fifth bit of element j of part i.
+struct PartCodes {
+  const uint8_t* four;
+  const uint8_t* fifth;  // null: none
+
+  int operator()(int part, int i) const {
+    const uint8_t byte = four[part / 2 * kGroup + i];
+    const int code = part % 2 == 0 ? byte & 15 : byte >> 4;
+    return fifth == nullptr ? code : code | (fifth[i] >> part & 1) << 4;
+  }
+};
+PartCodes CodesOfQ4K(const uint8_t* block) { return {.four = block + 16, .fifth = nullptr}; }
+PartCodes CodesOfQ5K(const uint8_t* block) { return {.four = block + 48, .fifth = block + 16}; }
+
+// value = scale * code - minimum.
+template <PartCodes (*kCodesOf)(const uint8_t*)>
+void DecodeParts(const uint8_t* block, float* out) {
+  const PartCodes codes = kCodesOf(block);
   const float scale = LoadScale(block), minimum = LoadScale(block + 2);
   const PartScales parts(block + 4);
   for (int part = 0; part < kParts; ++part) {
     const float part_scale = scale * static_cast<float>(parts.scale[part]);
     const float part_minimum = minimum * static_cast<float>(parts.minimum[part]);
     for (int i = 0; i < kGroup; ++i) {
-      const uint8_t byte = codes[part / 2 * kGroup + i];
-      int code = part % 2 == 0 ? byte & 15 : byte >> 4;
-      if (fifth != nullptr) code |= (fifth[i] >> part & 1) << 4;
-      const float product = part_scale * static_cast<float>(code);
-      out[part * kGroup + i] = product - part_minimum;
+      const float product = part_scale * static_cast<float>(codes(part, i));
+      *out++ = product - part_minimum;
     }
   }
 }
-void DecodeQ4K(const uint8_t* block, float* out) { DecodeParts(block, block + 16, nullptr, out); }
-void DecodeQ5K(const uint8_t* block, float* out) {
-  DecodeParts(block, block + 48, block + 16, out);
+
+// ---- The same with a scale and a shift of a group (kernels/formats.h) ----
+
+// Turns codes [0, 2 middle) of values scale * code + minimum into signed ones. A minimum that is
+// far larger than the scale, which may be 0, is the value of all: the difference is below the
+// precision of float16.
+void StoreAffine(float scale, float minimum, int middle, int8_t* codes, uint16_t* scales) {
+  constexpr float kLargestShift = 1 << 15;
+  const uint16_t stored = FloatToFloat16(scale);
+  const float step = Float16ToFloat(stored);
+  if (std::fabs(minimum) >= kLargestShift * std::fabs(step)) {
+    std::fill_n(codes, kGroup, 0);
+    scales[0] = FloatToFloat16(minimum);
+    scales[1] = FloatToFloat16(1);
+    return;
+  }
+  for (int i = 0; i < kGroup; ++i) codes[i] = static_cast<int8_t>(codes[i] - middle);
+  scales[0] = stored;
+  scales[1] = FloatToFloat16(static_cast<float>(middle) + minimum / step);
 }
+
+template <PartCodes (*kCodesOf)(const uint8_t*), int kMiddle>
+void ReadParts(const uint8_t* block, int8_t* codes, uint16_t* scales) {
+  const PartCodes code_of = kCodesOf(block);
+  const float scale = LoadScale(block), minimum = LoadScale(block + 2);
+  const PartScales parts(block + 4);
+  for (int part = 0; part < kParts; ++part, codes += kGroup, scales += 2) {
+    for (int i = 0; i < kGroup; ++i) codes[i] = static_cast<int8_t>(code_of(part, i));
+    StoreAffine(scale * static_cast<float>(parts.scale[part]),
+                -minimum * static_cast<float>(parts.minimum[part]), kMiddle, codes, scales);
+  }
+}
+template <void (*kUnpack)(const uint8_t*, int8_t*), int kMiddle>
+void ReadAffine(const uint8_t* block, int8_t* codes, uint16_t* scales) {
+  kUnpack(block + 4, codes);
+  StoreAffine(LoadScale(block), LoadScale(block + 2), kMiddle, codes, scales);
+}
+
+// ---- Q6_K ----
 
 // The low 4 bits of the codes, their high 2 bits, 16 scales of 8 bits for 16 elements each, and the
 // scale of the block. Of 128 elements, two quarters share the bytes of the low bits, and all four
 // those of the high bits.
-void DecodeQ6K(const uint8_t* block, float* out) {
+int8_t CodeOfQ6K(const uint8_t* block, int at) {
   const uint8_t* low = block;
   const uint8_t* high = block + 128;
-  const auto* scales = reinterpret_cast<const int8_t*>(block + 192);
-  const float scale = LoadScale(block + 208);
+  const int half = at / 128, quarter = at % 128 / 32, i = at % 32;
+  const uint8_t byte = low[half * 64 + quarter % 2 * 32 + i];
+  const int low_bits = quarter < 2 ? byte & 15 : byte >> 4;
+  const int high_bits = high[half * 32 + i] >> 2 * quarter & 3;
+  return static_cast<int8_t>((low_bits | high_bits << 4) - 32);
+}
+float ScaleOfQ6K(const uint8_t* block, int part) {
+  return LoadScale(block + 208) * static_cast<float>(static_cast<int8_t>(block[192 + part]));
+}
+void DecodeQ6K(const uint8_t* block, float* out) {
   for (int at = 0; at < kSuperBlock; ++at) {
-    const int half = at / 128, quarter = at % 128 / 32, i = at % 32;
-    const uint8_t byte = low[half * 64 + quarter % 2 * 32 + i];
-    const int low_bits = quarter < 2 ? byte & 15 : byte >> 4;
-    const int high_bits = high[half * 32 + i] >> 2 * quarter & 3;
-    const int part = at / 16;
-    const float part_scale = scale * static_cast<float>(scales[part]);
-    out[at] = part_scale * static_cast<float>((low_bits | high_bits << 4) - 32);
+    out[at] = ScaleOfQ6K(block, at / kShortGroup) * static_cast<float>(CodeOfQ6K(block, at));
   }
+}
+// With scales in float16.
+void ReadQ6K(const uint8_t* block, int8_t* codes, uint16_t* scales) {
+  for (int at = 0; at < kSuperBlock; ++at) codes[at] = CodeOfQ6K(block, at);
+  for (int part = 0; part < kSuperBlock / kShortGroup; ++part) {
+    scales[part] = FloatToFloat16(ScaleOfQ6K(block, part));
+  }
+}
+
+// A group with one scale.
+template <void (*kReadCodes)(const uint8_t*, int8_t*),
+          uint16_t (*kReadScale)(const uint8_t*) = LoadHalf>
+void ReadGroup(const uint8_t* block, int8_t* codes, uint16_t* scale) {
+  kReadCodes(block, codes);
+  *scale = kReadScale(block);
 }
 
 struct BlockType {
@@ -167,22 +233,56 @@ struct BlockType {
   int64_t bytes;
   DType precision;
   void (*decode)(const uint8_t* block, float* out);
-  int bits = 0;  // of codes with one scale, which a kernel may hold; 0: others
-  void (*read_codes)(const uint8_t* block, int8_t* codes) = nullptr;
-  uint16_t (*read_scale)(const uint8_t* block) = LoadHalf;
+  // As CodeForm and WeightSource::ReadCodes.
+  int bits;
+  int64_t group;
+  void (*read)(const uint8_t* block, int8_t* codes, uint16_t* scales);
   bool is_mxfp4 = false;
+  bool is_affine = false;
 };
+// A type of 32 elements with one scale; with a scale and a minimum; of 256 elements with those.
+template <void (*kRead)(const uint8_t*, int8_t*)>
+constexpr BlockType Scaled(std::string_view name, int64_t bytes, int bits) {
+  return {name, kGroup, bytes, DType::kFloat16, DecodeGroup<kRead>, bits, kGroup, ReadGroup<kRead>};
+}
+template <void (*kUnpack)(const uint8_t*, int8_t*), int kMiddle>
+constexpr BlockType Affine(std::string_view name, int64_t bytes, int bits) {
+  return {name,
+          kGroup,
+          bytes,
+          DType::kFloat16,
+          DecodeAffine<kUnpack>,
+          bits,
+          kGroup,
+          ReadAffine<kUnpack, kMiddle>,
+          false,
+          true};
+}
+template <PartCodes (*kCodesOf)(const uint8_t*), int kMiddle>
+constexpr BlockType InParts(std::string_view name, int64_t bytes, int bits) {
+  return {name,
+          kSuperBlock,
+          bytes,
+          DType::kFloat16,
+          DecodeParts<kCodesOf>,
+          bits,
+          kGroup,
+          ReadParts<kCodesOf, kMiddle>,
+          false,
+          true};
+}
 constexpr BlockType kBlockTypes[] = {
-    {"Q8_0", kGroup, 34, DType::kFloat16, DecodeGroup<ReadQ8>, 8, ReadQ8},
-    {"Q4_0", kGroup, 18, DType::kFloat16, DecodeGroup<ReadQ4>, 4, ReadQ4},
-    {"Q5_0", kGroup, 22, DType::kFloat16, DecodeGroup<ReadQ5>, 5, ReadQ5},
-    {"IQ4_NL", kGroup, 18, DType::kFloat16, DecodeGroup<ReadIq4>, 8, ReadIq4},
-    {"Q4_1", kGroup, 20, DType::kFloat32, DecodeAffine<UnpackNibbles>},
-    {"Q5_1", kGroup, 24, DType::kFloat32, DecodeAffine<UnpackFiveBits>},
-    {"MXFP4", kGroup, 17, DType::kBFloat16, DecodeMxfp4, 4, ReadMxfp4, ReadMxfp4Scale, true},
-    {"Q4_K", kSuperBlock, 144, DType::kFloat32, DecodeQ4K},
-    {"Q5_K", kSuperBlock, 176, DType::kFloat32, DecodeQ5K},
-    {"Q6_K", kSuperBlock, 210, DType::kFloat32, DecodeQ6K},
+    Scaled<ReadQ8>("Q8_0", 34, 8),
+    Scaled<ReadQ4>("Q4_0", 18, 4),
+    Scaled<ReadQ5>("Q5_0", 22, 5),
+    Scaled<ReadIq4>("IQ4_NL", 18, 8),
+    Affine<UnpackNibbles, 8>("Q4_1", 20, 4),
+    Affine<UnpackFiveBits, 16>("Q5_1", 24, 5),
+    {"MXFP4", kGroup, 17, DType::kBFloat16, DecodeMxfp4, 4, kGroup,
+     ReadGroup<ReadMxfp4, ReadMxfp4Scale>, true},
+    InParts<CodesOfQ4K, 8>("Q4_K", 144, 4),
+    InParts<CodesOfQ5K, 16>("Q5_K", 176, 5),
+    {"Q6_K", kSuperBlock, 210, DType::kFloat16, DecodeQ6K, 6, kShortGroup, ReadQ6K},
 };
 
 const BlockType* FindBlockType(std::string_view name) {
@@ -213,17 +313,18 @@ class BlockWeight : public WeightSource {
     });
   }
   std::optional<CodeForm> code_form() const override {
-    if (type_.bits == 0) return std::nullopt;
     return CodeForm{.bits = type_.bits,
-                    .group = type_.elements,
-                    .num_groups = blocks_,
-                    .is_mxfp4 = type_.is_mxfp4};
+                    .group = type_.group,
+                    .num_groups = blocks_ * type_.elements / type_.group,
+                    .is_mxfp4 = type_.is_mxfp4,
+                    .is_affine = type_.is_affine};
   }
   void ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const override {
+    const int64_t words = type_.elements / type_.group * (type_.is_affine ? 2 : 1);
     ForBlocks(begin, end, [&](const uint8_t* block) {
-      *scales++ = type_.read_scale(block);
-      type_.read_codes(block, codes);
+      type_.read(block, codes, scales);
       codes += type_.elements;
+      scales += words;
     });
   }
 

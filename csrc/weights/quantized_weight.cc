@@ -170,27 +170,28 @@ std::optional<CodeForm> QuantizedWeight::FindCodeForm() {
   const auto& [tensors, integers, scales, zeros, groups, reads_data] = parts_;
   if (!groups.of_column.empty()) return std::nullopt;
   const bool alike = scales.dtype == DType::kFloat16 && !zeros.packed && zeros.bytes == nullptr;
-  bool fits_4 = FitsHalf(zeros.offset, 8) || !alike, fits_8 = FitsHalf(zeros.offset, 128) || !alike;
-  if (!alike && !reads_data) {
-    return CodeForm{.bits = 8, .group = groups.group_size, .num_groups = groups.count};
-  }
-  if (!alike) {
+  std::vector<int> sizes{4, 6, 8};  // of codes, that hold all
+  const auto keep = [&](int zero) {
+    std::erase_if(sizes, [&](int bits) { return !FitsHalf(zero, 1 << (bits - 1)); });
+  };
+  if (alike) {
+    keep(zeros.offset);
+  } else if (!reads_data) {
+    sizes = {integers.bits < 6 ? 6 : 8};  // differences have one bit more than integers
+  } else {
     for (const auto& tensor : tensors) {
       if (tensor.get() != integers.words) tensor->Load();
     }
-  }
-  Row scratch = MakeRow();
-  for (int64_t row = 0; row < (alike ? 0 : rows_) && fits_8; ++row) {
-    ReadGroups(row, scratch);
-    for (int zero : scratch.zeros) {
-      fits_4 &= FitsHalf(zero, 8);
-      fits_8 &= FitsHalf(zero, 128);
+    Row scratch = MakeRow();
+    for (int64_t row = 0; row < rows_ && !sizes.empty(); ++row) {
+      ReadGroups(row, scratch);
+      for (const int zero : scratch.zeros) keep(zero);
+      if (!std::ranges::all_of(scratch.scales, IsFloat16)) sizes.clear();
     }
-    for (float scale : scratch.scales) fits_8 &= IsFloat16(scale);
+    Drop();
   }
-  Drop();
-  if (!fits_8) return std::nullopt;
-  return CodeForm{.bits = fits_4 ? 4 : 8, .group = groups.group_size, .num_groups = groups.count};
+  if (sizes.empty()) return std::nullopt;
+  return CodeForm{.bits = sizes.front(), .group = groups.group_size, .num_groups = groups.count};
 }
 
 void QuantizedWeight::ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const {

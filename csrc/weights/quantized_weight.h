@@ -85,7 +85,7 @@ struct QuantizedParts {
   Scales scales;
   ZeroPoints zeros;
   ColumnGroups groups;
-  bool reads_data = true;  // of the checkpoint; else zero points are taken to fit 8 bits
+  bool reads_data = true;  // of the checkpoint; else zero points are taken to fit 6 or 8 bits
 };
 
 class QuantizedWeight : public WeightSource {

@@ -28,6 +28,12 @@ kernels::PackSource ReadRows(const WeightSource& source, int64_t begin, int64_t 
   return {.dtype = dtype, .data = scratch.data(), .ld = columns, .rows = end - begin};
 }
 
+// Puts a shift of zero behind each scale.
+void AddShifts(const std::vector<uint16_t>& scales, std::vector<uint16_t>* pairs) {
+  pairs->assign(2 * scales.size(), 0);
+  for (size_t i = 0; i < scales.size(); ++i) (*pairs)[2 * i] = scales[i];
+}
+
 // To `type` with the precision of `dtype`, times `scale`.
 void ConvertVector(DType dtype, DType type, float scale, std::byte* out, int64_t first,
                    const kernels::PackSource& from) {
@@ -135,13 +141,17 @@ void WeightPacker::PackCodes(const Task& task, int64_t begin, int64_t end) const
   std::vector<int8_t> codes(static_cast<size_t>(step * columns));
   std::vector<uint16_t> scales(
       static_cast<size_t>(step * codes_form.num_groups * codes_form.scale_words()));
+  const bool adds_shifts =
+      !codes_form.is_affine && kernels::LayoutOf(task.matrix.format).scales > 1;
+  std::vector<uint16_t> with_shifts;
   for (int64_t row = begin; row < end; row += step) {
     const int64_t next = std::min(end, row + step);
     task.source.ReadCodes(row, next, codes.data(), scales.data());
+    if (adds_shifts) AddShifts(scales, &with_shifts);
     form_.Pack(task.matrix, task.row_offset + row,
                kernels::PackCodes{.codes = codes.data(),
                                   .ld = columns,
-                                  .scales = scales.data(),
+                                  .scales = (adds_shifts ? with_shifts : scales).data(),
                                   .group = codes_form.group,
                                   .rows = next - row});
   }

@@ -30,8 +30,11 @@ struct WeightOptions {
   bool table_of_floats = false;
   // Formats in which a matrix may stay; the last one that holds it counts.
   std::vector<kernels::WeightFormat> held{
-      kernels::WeightFormat::kQ8Group32, kernels::WeightFormat::kQ8, kernels::WeightFormat::kQ4,
-      kernels::WeightFormat::kMxfp4, kernels::WeightFormat::kFloat8};
+      kernels::WeightFormat::kQ8Group32,       kernels::WeightFormat::kQ8,
+      kernels::WeightFormat::kQ6AffineGroup16, kernels::WeightFormat::kQ6Affine,
+      kernels::WeightFormat::kQ6Group16,       kernels::WeightFormat::kQ6,
+      kernels::WeightFormat::kQ4Affine,        kernels::WeightFormat::kQ4,
+      kernels::WeightFormat::kMxfp4,           kernels::WeightFormat::kFloat8};
   bool strict = false;  // a tensor that the model does not use is an error
 };
 

@@ -18,6 +18,7 @@ bool CodeForm::HeldBy(kernels::WeightFormat format) const {
   const kernels::PanelLayout layout = kernels::LayoutOf(format);
   if (is_mxfp4 != (format == kernels::WeightFormat::kMxfp4)) return false;
   if (is_float8 != (format == kernels::WeightFormat::kFloat8)) return false;
+  if (is_affine && layout.scales != 2) return false;
   return layout.scale_bytes > 0 && bits <= layout.code_bits &&
          (num_groups == 1 || group % layout.group == 0);
 }

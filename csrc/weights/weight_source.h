@@ -18,18 +18,20 @@
 
 namespace mlc_native {
 
-// A weight that is stored as scale * code: signed codes of 4 or 8 bits, float16 scales; or codes
-// and scales of WeightFormat::kMxfp4 or kFloat8.
+// A weight that is stored as scale * code: signed codes of 4 to 8 bits, float16 scales; or codes
+// and scales of WeightFormat::kMxfp4, kFloat8 or affine formats.
 struct CodeForm {
   int bits = 4;
   int64_t group = 0;       // columns per scale
   int64_t num_groups = 0;  // groups of a row
   bool is_mxfp4 = false;
   bool is_float8 = false;
+  bool is_affine = false;  // each scale is followed by a shift
 
-  // Elements of `scales` that a scale takes.
-  int64_t scale_words() const { return is_float8 ? 2 : 1; }
-  // True if a weight of this format can hold exactly these codes and scales.
+  // Elements of `scales` that a scale takes, with its shift.
+  int64_t scale_words() const { return is_float8 || is_affine ? 2 : 1; }
+  // True if a weight of this format can hold exactly these codes and scales. Affine formats also
+  // hold what has no shifts.
   bool HeldBy(kernels::WeightFormat format) const;
 };
 

@@ -8,7 +8,7 @@
 namespace mlc_native::kernels {
 namespace {
 
-// Multiplies groups of kGroup (32 or 64) k.
+// Multiplies groups of kGroup (16, 32 or 64) k.
 template <int kGroup>
 class TileUnit {
  public:

@@ -34,6 +34,12 @@ struct QuantInput {
   int8_t codes[kGroup];
 };
 
+// The same for weights with shifts.
+template <int kGroup>
+struct AffineInput : QuantInput<kGroup> {
+  float sum;  // of the values that the codes mean
+};
+
 // A Scale follows from the largest magnitude of a group: values are codes * scale, and codes are
 // values * inverse. A group of only zeros and negligible values becomes zeros. If a value is not
 // finite, the factor is NaN, and so is every output of the row.
@@ -52,6 +58,8 @@ struct InputScale {
   }
   float Factor() const { return scale; }
   int32_t Start() const { return 0; }
+  // What a code is multiplied with.
+  static float OfCodes(float factor) { return factor; }
 };
 
 // The next power of two, 2^e. The rounding error of the inputs is about 1.4 times as large, which
@@ -76,6 +84,7 @@ struct ExponentScale {
   }
   float Factor() const { return base; }
   int32_t Start() const { return __builtin_bit_cast(int32_t, base); }
+  static float OfCodes(float factor) { return factor / 0x1.8p23f; }
 };
 
 }  // namespace

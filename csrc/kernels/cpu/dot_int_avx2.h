@@ -98,16 +98,21 @@ inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) 
   const Scale scale(_mm_cvtss_f32(_mm_castsi128_ps(one)));
   const __m256 inverse = _mm256_set1_ps(scale.inverse);
   IntVec sums = IntVec::Set(0);
+  constexpr int kVectors = kGroup < 32 ? kGroup / 8 : 4;  // at a time
   for (int i = 0; i < kGroup; i += 32) {
-    __m256i v[4];
-    for (int j = 0; j < 4; ++j) {
+    __m256i v[4] = {};
+    for (int j = 0; j < kVectors; ++j) {
       v[j] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i + 8 * j), inverse));
     }
     const __m256i packed =
         _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     const __m256i codes = _mm256_permutevar8x32_epi32(packed, order);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out->codes + i), codes);
+    if constexpr (kGroup == 16) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out->codes), _mm256_castsi256_si128(codes));
+    } else {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out->codes + i), codes);
+    }
     sums = AddQuads(sums, _mm256_set1_epi8(1), codes);
   }
   __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(sums.v), _mm256_extracti128_si256(sums.v, 1));

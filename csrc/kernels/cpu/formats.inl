@@ -193,9 +193,19 @@ struct QuantFormat : FormatBase<kFormat> {
   template <typename AsStored>
   static constexpr int kStepsOf = Base::kGroup / (4 * AsStored::kQuads);
   static constexpr int kSteps = kStepsOf<Codes>;
-  using Input = QuantInput<Base::kGroup>;
+  static constexpr int kScales = Base::kLayout.scales;
+  static constexpr bool kHasShifts = kScales == 2;
+  using PlainInput = QuantInput<Base::kGroup>;
+  using Input = std::conditional_t<kHasShifts, AffineInput<Base::kGroup>, PlainInput>;
 
-  static void Convert(const float* x, Input* out) { QuantizeInputs<Scale>(x, Codes::kOffset, out); }
+  static void Convert(const float* x, Input* out) {
+    QuantizeInputs<Scale>(x, Codes::kOffset, static_cast<PlainInput*>(out));
+    if constexpr (kHasShifts) {
+      int32_t sum = 0;
+      for (const int8_t code : out->codes) sum += code;
+      out->sum = static_cast<float>(sum) * Scale::OfCodes(out->factor);
+    }
+  }
 
   static Vec Scaled(IntVec dots, Vec factor) {
     return Scale::kInExponent ? BitsAsFloat(dots) - factor : ToFloat(dots) * factor;
@@ -217,6 +227,20 @@ struct QuantFormat : FormatBase<kFormat> {
   }
 
  protected:
+  // The sums += those of the inputs times scale * shift. The shifts are behind the scales.
+  template <int kRows>
+  [[gnu::always_inline]] static void AddShifts(const uint16_t* scales, const Input* x,
+                                               Vec (&sums)[kRows][2]) {
+    if constexpr (kHasShifts) {
+#pragma GCC unroll 2
+      for (int v = 0; v < 2; ++v, scales += Vec::kLanes) {
+        const Vec shift = WeightScale::LoadAs(scales) * WeightScale::LoadAs(scales + kPanel);
+#pragma GCC unroll 16
+        for (int r = 0; r < kRows; ++r) sums[r][v] = Fma(Vec::Set(x[r].sum), shift, sums[r][v]);
+      }
+    }
+  }
+
   // `group` has the codes as AsStored::Load reads them, and then the scales.
   template <typename AsStored, int kRows, typename Step>
   static void AddRows(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
@@ -252,6 +276,7 @@ struct QuantFormat : FormatBase<kFormat> {
       sums[r][0] = Fma(Scaled(Total(dots[r][0], x[r].start), factor), lo_scale, sums[r][0]);
       sums[r][1] = Fma(Scaled(Total(dots[r][1], x[r].start), factor), hi_scale, sums[r][1]);
     }
+    AddShifts(scales, x, sums);
   }
 
  private:
@@ -292,6 +317,7 @@ struct QuantFormat : FormatBase<kFormat> {
         sums[r][v] = Fma(Scaled(total, Vec::Set(x[r].factor)), scale, sums[r][v]);
       }
     }
+    AddShifts(scales, x, sums);
   }
 };
 
@@ -313,7 +339,7 @@ struct WideFormat : QuantFormat<kFormat, Codes, Scale, WeightScale> {
   using Wide = WideCodes<Codes>;
   struct Group {
     uint8_t codes[Quant::kGroup / 4][kPanel][4];
-    uint16_t scales[kPanel];
+    uint16_t scales[Quant::kScales * kPanel];
   };
   static constexpr bool kWidens = true;
   static constexpr int kSteps = Quant::template kStepsOf<Wide>;
@@ -371,6 +397,7 @@ struct UnitFormat : WideFormat<kFormat, Codes, Scale, WeightScale> {
         sums[r][v] = Fma(Quant::Scaled(total, Vec::Set(x[r].factor)), scale, sums[r][v]);
       }
     }
+    Quant::AddShifts(wide->scales, x, sums);
   }
 };
 
@@ -411,6 +438,14 @@ inline void WithFormat(WeightFormat format, int64_t rows, F f) {
       return WithQuantFormat<WeightFormat::kQ8Group32, Q8Codes, InputScale>(rows, f);
     case WeightFormat::kQ6:
       return WithQuantFormat<WeightFormat::kQ6, Q6Codes, InputScale>(rows, f);
+    case WeightFormat::kQ4Affine:
+      return WithQuantFormat<WeightFormat::kQ4Affine, Q4Codes, ExponentScale>(rows, f);
+    case WeightFormat::kQ6Affine:
+      return WithQuantFormat<WeightFormat::kQ6Affine, Q6Codes, InputScale>(rows, f);
+    case WeightFormat::kQ6AffineGroup16:
+      return WithQuantFormat<WeightFormat::kQ6AffineGroup16, Q6Codes, InputScale>(rows, f);
+    case WeightFormat::kQ6Group16:
+      return WithQuantFormat<WeightFormat::kQ6Group16, Q6Codes, InputScale>(rows, f);
     case WeightFormat::kFloat8:
       return rows < kManyRows ? f(Float8Format{}) : f(WideFloat8Format{});
   }

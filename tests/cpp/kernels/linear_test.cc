@@ -11,10 +11,15 @@ namespace {
 constexpr WeightFormat kFormats[] = {
     WeightFormat::kFloat32,   WeightFormat::kBFloat16, WeightFormat::kFloat16,
     WeightFormat::kQ8,        WeightFormat::kQ4,       WeightFormat::kMxfp4,
-    WeightFormat::kQ8Group32, WeightFormat::kFloat8,   WeightFormat::kQ6};
+    WeightFormat::kQ8Group32, WeightFormat::kFloat8,   WeightFormat::kQ6,
+    WeightFormat::kQ4Affine,  WeightFormat::kQ6Affine, WeightFormat::kQ6AffineGroup16,
+    WeightFormat::kQ6Group16};
 // Of them, those whose inputs are rounded to 8 bits.
-constexpr WeightFormat kQuantized[] = {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4,
-                                       WeightFormat::kQ8Group32, WeightFormat::kQ6};
+constexpr WeightFormat kQuantized[] = {WeightFormat::kQ8,       WeightFormat::kQ4,
+                                       WeightFormat::kMxfp4,    WeightFormat::kQ8Group32,
+                                       WeightFormat::kQ6,       WeightFormat::kQ4Affine,
+                                       WeightFormat::kQ6Affine, WeightFormat::kQ6AffineGroup16,
+                                       WeightFormat::kQ6Group16};
 
 bool IsQuantized(WeightFormat format) {
   return std::ranges::find(kQuantized, format) != std::end(kQuantized);

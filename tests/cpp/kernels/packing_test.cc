@@ -17,7 +17,7 @@ struct Codes {
   int64_t rows, k, group;
   std::vector<int8_t> codes;
   std::vector<uint16_t> scales;
-  bool is_mxfp4, is_float8;
+  bool is_mxfp4, is_float8, is_affine;
 
   Codes(WeightFormat format, int64_t rows, int64_t k, int64_t group)
       : rows(rows),
@@ -25,7 +25,8 @@ struct Codes {
         group(group),
         codes(rows * k),
         is_mxfp4(format == WeightFormat::kMxfp4),
-        is_float8(format == WeightFormat::kFloat8) {
+        is_float8(format == WeightFormat::kFloat8),
+        is_affine(LayoutOf(format).scales == 2) {
     scales.resize(rows * groups() * words());
     const int half = 1 << (LayoutOf(format).code_bits - 1);
     for (size_t i = 0; i < codes.size(); ++i) {
@@ -41,10 +42,11 @@ struct Codes {
       }
       scales[i] = is_mxfp4 ? FloatToBFloat16(std::ldexp(1.0f, static_cast<int>(i * 5 % 250) - 126))
                            : FloatToFloat16(scale);
+      if (is_affine) scales[i + 1] = FloatToFloat16(0.5f - 9 * scale);
     }
   }
   int64_t groups() const { return (k + group - 1) / group; }
-  int64_t words() const { return is_float8 ? 2 : 1; }  // of a scale
+  int64_t words() const { return is_float8 || is_affine ? 2 : 1; }  // of a scale
   float Value(int64_t row, int64_t column) const {
     const uint16_t* stored = &scales[(row * groups() + column / group) * words()];
     const uint16_t scale = *stored;
@@ -55,7 +57,8 @@ struct Codes {
       return Float8ToFloat(static_cast<uint8_t>(code)) * wide;
     }
     if (is_mxfp4) return BFloat16ToFloat(scale) * static_cast<float>(kMxfp4Doubled[code]);
-    return Float16ToFloat(scale) * static_cast<float>(code);
+    const float shift = is_affine ? Float16ToFloat(stored[1]) : 0;
+    return Float16ToFloat(scale) * (static_cast<float>(code) + shift);
   }
   PackCodes Rows(int64_t begin, int64_t end) const {
     return {.codes = codes.data() + begin * k,
@@ -69,8 +72,10 @@ struct Codes {
 class PackingTest : public KernelTest {};
 
 TEST_P(PackingTest, CodesAndScalesAreKept) {
-  for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4,
-                              WeightFormat::kQ8Group32, WeightFormat::kFloat8, WeightFormat::kQ6}) {
+  for (WeightFormat format :
+       {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4, WeightFormat::kQ8Group32,
+        WeightFormat::kFloat8, WeightFormat::kQ6, WeightFormat::kQ4Affine, WeightFormat::kQ6Affine,
+        WeightFormat::kQ6AffineGroup16, WeightFormat::kQ6Group16}) {
     const int64_t own = LayoutOf(format).group;
     for (const auto& [k, group] : {std::pair<int64_t, int64_t>{2 * own, own},
                                    {4 * own + 5, 2 * own},

@@ -81,8 +81,10 @@ TEST_P(QuantizedInputTest, HalvesGoToTheEvenCode) {
 }
 
 TEST_P(QuantizedInputTest, DustIsZeroAndWhatIsNotFiniteSpoilsTheRow) {
-  for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4,
-                              WeightFormat::kQ8Group32, WeightFormat::kQ6}) {
+  for (WeightFormat format :
+       {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4, WeightFormat::kQ8Group32,
+        WeightFormat::kQ6, WeightFormat::kQ4Affine, WeightFormat::kQ6Affine,
+        WeightFormat::kQ6AffineGroup16, WeightFormat::kQ6Group16}) {
     const auto group = static_cast<size_t>(LayoutOf(format).group);
     const Floats weights = Random(static_cast<int64_t>(group));
     EXPECT_EQ(Run(format, weights, Floats(group, 1e-31f)), 0.0f);

@@ -38,6 +38,10 @@ TEST_P(SelfCheckTest, OneBitInARowOfOneFormatIsFound) {
   EXPECT_TRUE((ChangedBitIsFound<40, WeightFormat::kMxfp4>(isa())));
   EXPECT_TRUE((ChangedBitIsFound<7, WeightFormat::kQ8Group32>(isa())));
   EXPECT_TRUE((ChangedBitIsFound<15, WeightFormat::kQ6>(isa())));
+  EXPECT_TRUE((ChangedBitIsFound<16, WeightFormat::kQ4Affine>(isa())));
+  EXPECT_TRUE((ChangedBitIsFound<22, WeightFormat::kQ6Affine>(isa())));
+  EXPECT_TRUE((ChangedBitIsFound<3, WeightFormat::kQ6Group16>(isa())));
+  EXPECT_TRUE((ChangedBitIsFound<11, WeightFormat::kQ6AffineGroup16>(isa())));
 }
 
 // Products of quantized weights, which do without BF16.
@@ -72,8 +76,10 @@ TEST_P(EmulatedTilesTest, MultiplyAsManyGroupsAsThereAre) {
   const CpuKernels &tiles = KernelsNamed(GetParam()), &known = KernelsNamed("avx512_vnni");
   const int64_t n = 40, k = 8192;
   const Floats weights = Random(n * k), x = Random(33 * k);
-  for (const WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4,
-                                    WeightFormat::kQ8Group32, WeightFormat::kQ6}) {
+  for (const WeightFormat format :
+       {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4, WeightFormat::kQ8Group32,
+        WeightFormat::kQ6, WeightFormat::kQ4Affine, WeightFormat::kQ6Affine,
+        WeightFormat::kQ6AffineGroup16, WeightFormat::kQ6Group16}) {
     const AlignedBuffer packed(PackedLinearBytes(known, format, n, k));
     const PackedLinear w = MakePackedLinear(known, format, n, k, packed.data());
     PackLinear(w, 0, {.dtype = DType::kFloat32, .data = weights.data(), .ld = k, .rows = n});

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Type
@@ -166,9 +168,22 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"moe_intermediate_size": 64, "num_nextn_predict_layers": 2},
     ),
 }
-KEPT = {Type.Q8_0: 8.5, Type.Q4_0: 4.5, Type.Q5_0: 8.5, Type.IQ4_NL: 8.5, Type.MXFP4: 4.5}
-EXACT = [Type.F32, Type.F16, Type.BF16, *KEPT, Type.Q4_1, Type.Q5_1]
+# In memory, with scales: bits and their name.
+KEPT = {
+    Type.Q8_0: (8.5, "q8"),
+    Type.Q4_0: (4.5, "q4"),
+    Type.Q5_0: (7, "q6"),
+    Type.IQ4_NL: (8.5, "q8"),
+    Type.MXFP4: (4.5, "mxfp4"),
+    Type.Q4_1: (5, "q4"),
+    Type.Q5_1: (7, "q6"),
+    Type.Q4_K: (5, "q4"),
+    Type.Q5_K: (7, "q6"),
+    Type.Q6_K: (7, "q6"),
+}
 SUPER_BLOCKS = [Type.Q4_K, Type.Q5_K, Type.Q6_K]
+ROUNDED = [Type.Q4_1, Type.Q5_1, *SUPER_BLOCKS]  # their scales, to float16
+EXACT = [Type.F32, Type.F16, Type.BF16, *(kind for kind in KEPT if kind not in SUPER_BLOCKS)]
 
 
 def logits(path: Path, dtype: str = "float32", quantization: str = "off") -> np.ndarray:
@@ -226,32 +241,115 @@ def test_a_factor_of_rope_without_a_type_is_linear(tmp_path: Path, key: str) -> 
     assert np.array_equal(logits(file), logits(source))
 
 
+def matrices_of(
+    tmp_path: Path, kind: Type | dict[str, Type], like: str = "tiny-llama"
+) -> tuple[Path, dict[str, np.ndarray]]:
+    """A file whose matrices have this type, or one by their names, and their values."""
+    shape = {
+        "hidden_size": 256,
+        "intermediate_size": 512,
+        "head_dim": 64,
+        "num_hidden_layers": 1,
+    }
+    source = make_checkpoint(like, tmp_path / "source", overrides=shape)
+    floats = tmp_path / "floats"
+    type_of = kind.__getitem__ if isinstance(kind, dict) else lambda _: kind
+    file = write_gguf(source, tmp_path / "x.gguf", type_of, floats=floats)
+    return file, {name: w for name, w in load_file(floats / WEIGHTS).items() if w.ndim == 2}
+
+
 @pytest.mark.parametrize("kind", [*EXACT, *SUPER_BLOCKS], ids=lambda kind: kind.name)
 def test_every_matrix_is_the_reference_bit_for_bit(tmp_path: Path, kind: Type) -> None:
-    shape = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1}
-    source = make_checkpoint("tiny-llama", tmp_path / "source", overrides=shape)
-    file = write_gguf(source, tmp_path / "x.gguf", lambda _: kind, floats=tmp_path / "floats")
-    for name, weight in load_file(tmp_path / "floats" / WEIGHTS).items():
-        if weight.ndim == 2:
-            ours = testing.read_weight(str(file), name, *weight.shape)
-            assert np.array_equal(ours.view(np.uint32), weight.view(np.uint32)), name
+    file, matrices = matrices_of(tmp_path, kind)
+    for name, weight in matrices.items():
+        ours = testing.read_weight(str(file), name, *weight.shape)
+        assert np.array_equal(ours.view(np.uint32), weight.view(np.uint32)), name
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KEPT if kind != Type.MXFP4],
+                         ids=lambda kind: kind.name)  # fmt: skip
+def test_codes_mean_the_reference(tmp_path: Path, kind: Type) -> None:
+    """Exactly, or with the scales of each group rounded to float16."""
+    file, matrices = matrices_of(tmp_path, kind)
+    for name, weight in matrices.items():
+        ours = testing.read_weight(str(file), name, *weight.shape, as_codes=True)
+        if kind not in ROUNDED:
+            assert np.array_equal(ours, weight), name
+            continue
+        error, of_groups = (np.abs(x).reshape(-1, 32).max(1) for x in (ours - weight, weight))
+        assert np.all(error <= 3 * 2.0**-11 * of_groups), name
+        assert np.any(error > 0)
+
+
+def blocks_of_q4_k(tmp_path: Path, scale: float, minimum: float) -> tuple[np.ndarray, np.ndarray]:
+    """What the codes of a file mean whose blocks have these scales, and the values."""
+    file, matrices = matrices_of(tmp_path, Type.Q4_K)
+    content = bytearray(file.read_bytes())
+    name = "model.layers.0.self_attn.q_proj.weight"
+    weight = matrices[name]
+    reader = gguf.GGUFReader(file)
+    (tensor,) = [t for t in reader.tensors if t.name == "blk.0.attn_q.weight"]
+    block = np.frombuffer(content, np.uint8, tensor.n_bytes, tensor.data_offset).reshape(-1, 144)
+    block = block.copy()
+    block[:, :4] = np.array([scale, minimum], "<f2").view(np.uint8)
+    content[tensor.data_offset : tensor.data_offset + tensor.n_bytes] = block.tobytes()
+    file.write_bytes(content)
+    values = testing.read_weight(str(file), name, *weight.shape)
+    return testing.read_weight(str(file), name, *weight.shape, as_codes=True), values
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-7, 6e-5, 1.0, -0.01])
+@pytest.mark.parametrize("minimum", [0.0, 1e-7, 0.01, 900.0, -3.0])
+def test_scales_and_minima_of_any_size(tmp_path: Path, scale: float, minimum: float) -> None:
+    """A group whose codes make no difference, and scales below the least normal float16."""
+    ours, values = blocks_of_q4_k(tmp_path, scale, minimum)
+    error, largest = (np.abs(x).reshape(-1, 32).max(1) for x in (ours - values, values))
+    assert np.all(np.isfinite(ours))
+    assert np.all(error <= 3 * 2.0**-11 * largest + 32 * 2.0**-25)
 
 
 @pytest.mark.parametrize("kind", KEPT, ids=lambda kind: kind.name)
 def test_codes_are_kept(tmp_path: Path, kind: Type) -> None:
     """The matrices are multiplied as they are stored; only activations are rounded."""
-    source = make_checkpoint("tiny-qwen3", tmp_path / "source")
-    file = write_gguf(source, tmp_path / "x.gguf", lambda _: kind, floats=tmp_path / "floats")
+    file, matrices = matrices_of(tmp_path, kind, "tiny-qwen3")  # the head is the embeddings
     size = PagedModel(file, "float32").model.metadata["weight_bytes"]
-    bits = KEPT[kind]  # with the scales, of 16 bits
-    matrices = [w for w in load_file(tmp_path / "floats" / WEIGHTS).values() if w.ndim == 2]
-    assert size == pytest.approx(sum(w.size for w in matrices) * bits / 8, rel=0.05)
-    name = {Type.Q4_0: "q4", Type.MXFP4: "mxfp4"}.get(kind, "q8")
+    bits, name = KEPT[kind]
+    assert size == pytest.approx(sum(w.size for w in matrices.values()) * bits / 8, rel=0.05)
     found = inspect_model(file)
     assert found["loads"]
     assert found["weight_format"] == f"{name} with float16"
     error = relative_error(logits(file, quantization=""), logits(tmp_path / "floats"))
     assert 1e-6 < error < 0.15  # attention over random keys amplifies what is rounded
+
+
+@pytest.mark.parametrize(
+    ("of_values", "bits"),
+    [
+        (Type.Q4_0, 5),
+        (Type.Q4_K, 5),
+        (Type.Q5_K, 7),
+        (Type.Q6_K, 8),  # as with Q4_K in files that are called Q4_K_M
+        (Type.Q5_0, 7),
+        (Type.Q8_0, 16),
+    ],
+    ids=lambda case: getattr(case, "name", ""),
+)
+def test_parts_of_a_matrix_in_several_types(tmp_path: Path, of_values: Type, bits: int) -> None:
+    """Queries, keys and values are one matrix for the kernels: all have the least format that holds
+    them."""
+    kinds = defaultdict(lambda: Type.Q4_1, {"blk.0.attn_v.weight": of_values})
+    file, matrices = matrices_of(tmp_path, kinds, "tiny-qwen3")
+    joined = sum(
+        w.size
+        for name, w in matrices.items()
+        if name.split(".")[-2] in ("q_proj", "k_proj", "v_proj")
+    )
+    others = sum(w.size for w in matrices.values()) - joined
+    model = PagedModel(file, "float16")
+    expected = (others * 5 + joined * bits) / 8
+    assert model.model.metadata["weight_bytes"] == pytest.approx(expected, rel=0.01)
+    got = model.forward([(PagedSequence(PROMPT), len(PROMPT))], "all")
+    assert 1e-6 < relative_error(got, logits(tmp_path / "floats")) < 0.15
 
 
 @pytest.fixture(scope="module")
