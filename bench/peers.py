@@ -13,6 +13,7 @@ so many tokens. Models and prompts are the same; what each side stores:
     16     bfloat16     fp16, computed in bf16    BF16              bfloat16
     8      q8           int8, one scale per row   Q8_0              -
     4      q4           int4, groups of 128       Q4_0              -
+    Q4_K_M the same GGUF file -                   Q4_K_M            -   (or another format)
 
 K and V have 16 bits everywhere. llama.cpp is measured by its own llama-batched-bench, whose figures
 do not contain sampling and text. Before its decode rows it computes one prompt and copies K and V
@@ -34,9 +35,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from machine import ROOT, provenance
-from peers_setup import Peers
+from peers_setup import OPENVINO_FORMATS, Peers
 
-BITS = (16, 8, 4)
 ISA_SETTINGS = {
     "best": {},
     "avx2_vnni": {"MLC_NATIVE_ISA": "avx2_vnni", "ONEDNN_MAX_CPU_ISA": "AVX2_VNNI"},
@@ -88,12 +88,12 @@ class Worker:
     """bench/peers_worker.py in a process of its own, which keeps the model between rows."""
 
     def __init__(
-        self, name: str, python: Path, model: Path, bits: int, args: argparse.Namespace
+        self, name: str, python: Path, model: Path, bits: str, args: argparse.Namespace
     ) -> None:
         self.name = name
         worker = Path(__file__).with_name("peers_worker.py")
         self._process = subprocess.Popen(
-            [python, worker, name, model, str(bits), str(args.threads)],
+            [python, worker, name, model, bits, str(args.threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | ISA_SETTINGS[args.isa] | {"OMP_NUM_THREADS": str(args.threads)},
@@ -124,7 +124,7 @@ class LlamaCpp:
 
     name = "llama.cpp"
 
-    def __init__(self, peers: Peers, bits: int, args: argparse.Namespace) -> None:
+    def __init__(self, peers: Peers, bits: str, args: argparse.Namespace) -> None:
         program = peers.llama_program(
             "llama-batched-bench", "best" if args.isa == "best" else "avx2"
         )
@@ -154,16 +154,16 @@ class LlamaCpp:
         pass
 
 
-def open_sides(peers: Peers, bits: int, args: argparse.Namespace) -> list[Side]:
+def open_sides(peers: Peers, bits: str, args: argparse.Namespace) -> list[Side]:
     """All sides that compute in so many bits; ours is the first."""
-    sides: list[Side] = [
-        Worker("mlc_native", Path(sys.executable), peers.checkpoint, bits, args),
-    ]
-    if "openvino" in args.peers:
+    has_all = bits in OPENVINO_FORMATS
+    ours = peers.checkpoint if has_all else peers.gguf_model(bits)
+    sides: list[Side] = [Worker("mlc_native", Path(sys.executable), ours, bits, args)]
+    if "openvino" in args.peers and has_all:
         sides.append(Worker("openvino", peers.python, peers.openvino_model(bits), bits, args))
     if "llama.cpp" in args.peers:
         sides.append(LlamaCpp(peers, bits, args))
-    if "transformers" in args.peers and bits == 16:
+    if "transformers" in args.peers and bits == "16":
         sides.append(Worker("transformers", Path(sys.executable), peers.checkpoint, bits, args))
     return sides
 
@@ -189,6 +189,11 @@ def cell(ours: list[float], side: list[float]) -> str:
     return f"{text}; {ratio:.2f}"
 
 
+def form_of(bits: str) -> str:
+    """For a reader."""
+    return f"{bits} bits" if bits in OPENVINO_FORMATS else bits
+
+
 def table(results: dict[str, dict[str, dict[str, list[float]]]]) -> str:
     """The results as a table in Markdown."""
     names = list(dict.fromkeys(name for rows in results.values() for row in rows.values()
@@ -198,7 +203,7 @@ def table(results: dict[str, dict[str, dict[str, list[float]]]]) -> str:
         for label, rates in rows.items():
             ours = next(iter(rates.values()))
             cells = [cell(ours, rates[name]) if name in rates else "" for name in names]
-            lines.append(f"| {bits} bits, {label} | {' | '.join(cells)} |")
+            lines.append(f"| {form_of(bits)}, {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -230,7 +235,7 @@ def plot(results: dict[str, dict[str, dict[str, list[float]]]], title: str, out:
         axis.axhline(1, color="black", linewidth=0.8)
         labels = [label.replace(" at ", "\nat ") for label in rows]
         axis.set_xticks(range(len(rows)), labels, fontsize=8)
-        axis.set_ylabel(f"{bits} bits: speed of ours / other")
+        axis.set_ylabel(f"{form_of(bits)}: speed of ours / other")
         axis.legend(fontsize=8)
     figure.suptitle(title, fontsize=9)
     figure.tight_layout()
@@ -272,12 +277,12 @@ def main() -> None:
     args = parse_args()
     peers = Peers(args.folder, args.like)
     results: dict[str, dict[str, dict[str, list[float]]]] = {}
-    for bits in (int(text) for text in args.bits.split(",")):
+    for bits in args.bits.split(","):
         sides = open_sides(peers, bits, args)
         try:
             for row in rows_named(args.rows):
-                results.setdefault(str(bits), {})[row.label] = measure(sides, row, args)
-                print(table({str(bits): {row.label: results[str(bits)][row.label]}}),
+                results.setdefault(bits, {})[row.label] = measure(sides, row, args)
+                print(table({bits: {row.label: results[bits][row.label]}}),
                       file=sys.stderr, flush=True)  # fmt: skip
         finally:
             for side in sides:

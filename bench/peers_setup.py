@@ -1,11 +1,13 @@
 """What bench/peers.py compares with: installs the peers and converts a checkpoint, in one folder.
 
     python bench/peers_setup.py --folder build/peers [--like qwen3-0.6b] [--bits 16,8,4]
+    python bench/peers_setup.py --bits Q4_K_M,Q6_K             # GGUF files alone, without OpenVINO
 
 The folder gets a virtual environment with OpenVINO GenAI and what converts checkpoints for it, two
 builds of llama.cpp from the source archive of llama-cpp-python on PyPI (one for this processor, one
 for AVX2), the checkpoint and its conversions: about 10 GB. What is there is not made again. A
-compiler and CMake are needed. The engine uses nothing of this.
+compiler and CMake are needed, and for GGUF files alone the package sentencepiece. The engine uses
+nothing of this.
 """
 
 from __future__ import annotations
@@ -29,17 +31,26 @@ LLAMA_BUILDS = {"best": ("GGML_NATIVE=ON",), "avx2": NO_AVX512}
 LLAMA_OPTIONS = ("CMAKE_BUILD_TYPE=Release", "BUILD_SHARED_LIBS=OFF", "GGML_CCACHE=OFF",
                  "LLAMA_CURL=OFF", "LLAMA_OPENSSL=OFF", "LLAMA_BUILD_TESTS=OFF",
                  "LLAMA_BUILD_EXAMPLES=OFF", "LLAMA_BUILD_SERVER=OFF")  # fmt: skip
-OPENVINO_FORMATS = {16: "fp16", 8: "int8", 4: "int4"}
-GGUF_FORMATS = {16: "BF16", 8: "Q8_0", 4: "Q4_0"}
+# By the bits. GGUF files may also have one of the formats of llama-quantize: "Q4_K_M".
+OPENVINO_FORMATS = {"16": "fp16", "8": "int8", "4": "int4"}
+GGUF_FORMATS = {"16": "BF16", "8": "Q8_0", "4": "Q4_0"}
 # Runs llama.cpp's converter on a folder whose tokenizer it does not know by its hash, and which has
-# no merges, without which llama.cpp loads no model. The prompts are random ids, so how the
+# no merges, without which llama.cpp loads no model: it gets one, of the bytes a and b, whose token
+# takes the place of the last unused one. The prompts are random ids, so how the
 # tokenizer splits text does not matter.
 CONVERT = """
 import runpy, sys
 root = sys.argv.pop(1)
 sys.path[:0] = [root, root + "/gguf-py"]
 from conversion import base
-from gguf import SpecialVocab
+from gguf import SpecialVocab, TokenType
+get_vocab_base = base.TextModel.get_vocab_base
+def vocab_with_ab(self):
+    tokens, types, pre = get_vocab_base(self)
+    if "ab" not in tokens:
+        tokens[-1], types[-1] = "ab", TokenType.NORMAL
+    return tokens, types, pre
+base.TextModel.get_vocab_base = vocab_with_ab
 add_to_gguf = SpecialVocab.add_to_gguf
 def add_with_merges(self, *arguments, **names):
     self.merges = self.merges or ["a b"]
@@ -60,13 +71,13 @@ class Peers:
         self.python = self.folder / "venv" / "bin" / "python"
         self.checkpoint = self.folder / like
 
-    def openvino_model(self, bits: int) -> Path:
+    def openvino_model(self, bits: str) -> Path:
         """The folder with the model in OpenVINO's format."""
         return self.folder / f"{self.like}-openvino-{OPENVINO_FORMATS[bits]}"
 
-    def gguf_model(self, bits: int) -> Path:
-        """The GGUF file for llama.cpp."""
-        return self.folder / f"{self.like}-{GGUF_FORMATS[bits]}.gguf"
+    def gguf_model(self, bits: str) -> Path:
+        """The GGUF file for llama.cpp, of so many bits or of a format."""
+        return self.folder / f"{self.like}-{GGUF_FORMATS.get(bits, bits)}.gguf"
 
     def llama_program(self, name: str, isa: str) -> Path:
         """A program of llama.cpp; isa: "best" or "avx2"."""
@@ -74,19 +85,22 @@ class Peers:
 
     def versions(self) -> dict[str, str]:
         """The versions of what is measured against."""
+        (archive,) = self.folder.glob("llama_cpp_python-*.tar.gz")
+        llama = {"llama.cpp": f"of {archive.name}"}
+        if not self.python.exists():
+            return llama
         names = ("openvino-genai", "nncf", "optimum-intel")
         show = f"import importlib.metadata as m; print(*(m.version(n) for n in {names}))"
         found = subprocess.run(
             [self.python, "-c", show], capture_output=True, text=True, check=True
         )
-        (archive,) = self.folder.glob("llama_cpp_python-*.tar.gz")
-        versions = dict(zip(names, found.stdout.split(), strict=True))
-        return versions | {"llama.cpp": f"of {archive.name}"}
+        return dict(zip(names, found.stdout.split(), strict=True)) | llama
 
-    def set_up(self, bits: list[int]) -> None:
+    def set_up(self, bits: list[str]) -> None:
         """Makes what is missing."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._install()
+        if any(each in OPENVINO_FORMATS for each in bits):
+            self._install()
         self._build_llama()
         self._make_checkpoint()
         for each in bits:
@@ -131,20 +145,22 @@ class Peers:
             _run(sys.executable, tool, "--like", self.like, "--dtype", "bfloat16", "--out",
                  self.checkpoint)  # fmt: skip
 
-    def _convert(self, bits: int) -> None:
-        if not self.openvino_model(bits).exists():
+    def _convert(self, bits: str) -> None:
+        if bits in OPENVINO_FORMATS and not self.openvino_model(bits).exists():
             optimum = self.python.parent / "optimum-cli"
             _run(optimum, "export", "openvino", "--model", self.checkpoint, "--task",
                  "text-generation-with-past", "--weight-format", OPENVINO_FORMATS[bits],
                  self.openvino_model(bits))  # fmt: skip
-        if not self.gguf_model(16).exists():
-            self.convert(self.checkpoint, self.gguf_model(16), "bf16")
+        if not self.gguf_model("16").exists():
+            self.convert(self.checkpoint, self.gguf_model("16"), "bf16")
         if not self.gguf_model(bits).exists():
-            self.quantize(self.gguf_model(16), self.gguf_model(bits), GGUF_FORMATS[bits])
+            self.quantize(self.gguf_model("16"), self.gguf_model(bits),
+                          GGUF_FORMATS.get(bits, bits))  # fmt: skip
 
     def convert(self, checkpoint: Path, out: Path, outtype: str) -> None:
         """Writes a GGUF file of a checkpoint with llama.cpp's converter."""
-        _run(self.python, "-c", CONVERT, self._llama_source(), checkpoint, "--outtype", outtype,
+        python = self.python if self.python.exists() else sys.executable
+        _run(python, "-c", CONVERT, self._llama_source(), checkpoint, "--outtype", outtype,
              "--outfile", out)  # fmt: skip
 
     def quantize(self, gguf: Path, out: Path, format: str) -> None:
@@ -168,7 +184,7 @@ def main() -> None:
     parser.add_argument("--like", default="qwen3-0.6b")
     parser.add_argument("--bits", default="16,8,4")
     args = parser.parse_args()
-    Peers(args.folder, args.like).set_up([int(bits) for bits in args.bits.split(",")])
+    Peers(args.folder, args.like).set_up(args.bits.split(","))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     python bench/peers_worker.py SIDE MODEL BITS THREADS
 
-SIDE is mlc_native, openvino or transformers, BITS 16, 8 or 4. The process writes a line when the
+SIDE is mlc_native, openvino or transformers, BITS 16, 8 or 4, or another word for a model that is
+quantized already. The process writes a line when the
 model is loaded. Each line that it reads is a row as JSON ({"batch", "prompt_len", "new_tokens"});
 the answer is a line with the tokens per second of the prompts and of the tokens after the first
 ({"prefill", "decode"}). All prompts of a row are computed in the first step, and each later step
@@ -38,7 +39,7 @@ def seconds_of(step: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def mlc_native_side(path: str, bits: int, threads: int) -> Side:
+def mlc_native_side(path: str, bits: str, threads: int) -> Side:
     """The engine, stepped by this thread. K and V are bfloat16."""
     from mlc_native import SyncMLCEngine
     from mlc_native.protocol.debug_protocol import DebugConfig
@@ -47,7 +48,7 @@ def mlc_native_side(path: str, bits: int, threads: int) -> Side:
 
     config = EngineConfig(
         dtype="bfloat16",
-        quantization={16: None, 8: "q8", 4: "q4"}[bits],
+        quantization={"8": "q8", "4": "q4"}.get(bits),
         num_threads=threads,
         max_num_sequence=MOST_SEQUENCES,
         max_total_sequence_length=MOST_TOKENS,
@@ -72,7 +73,7 @@ def mlc_native_side(path: str, bits: int, threads: int) -> Side:
     return run
 
 
-def openvino_side(path: str, bits: int, threads: int) -> Side:
+def openvino_side(path: str, bits: str, threads: int) -> Side:
     """OpenVINO GenAI's ContinuousBatchingPipeline. `bits` are those of the converted folder; K and
     V have 16 bits, as on the other sides."""
     import numpy as np
@@ -118,12 +119,12 @@ def openvino_side(path: str, bits: int, threads: int) -> Side:
     return run
 
 
-def transformers_side(path: str, bits: int, threads: int) -> Side:
+def transformers_side(path: str, bits: str, threads: int) -> Side:
     """The forward of `transformers` with its own cache, and the largest logit."""
     import torch
     import transformers
 
-    if bits != 16:
+    if bits != "16":
         raise ValueError(f"transformers is measured in 16 bits, not in {bits}")
     torch.set_num_threads(threads)
     model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16).eval()
@@ -170,7 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("side", choices=SIDES)
     parser.add_argument("model", help="what the side loads: a folder or a file")
-    parser.add_argument("bits", type=int)
+    parser.add_argument("bits")
     parser.add_argument("threads", type=int)
     args = parser.parse_args()
     answers = sys.stdout
