@@ -7,12 +7,13 @@ namespace mlc_native::kernels::cuda {
 inline namespace norm_cu {
 
 template <typename T, int kVectors>
-__global__ void __launch_bounds__(kNormThreads)
+__global__ void __launch_bounds__(kThreadsOfRow<kVectors>)
     AddNormKernel(const __grid_constant__ AddNormArgs args) {
-  __shared__ float post_sums[kNormThreads / kWarp];
-  __shared__ float pre_sums[kNormThreads / kWarp];
-  __shared__ float post_means[kNormThreads / kWarp];
-  __shared__ float pre_means[kNormThreads / kWarp];
+  constexpr int kWarps = kThreadsOfRow<kVectors> / kWarp;
+  __shared__ float post_sums[kWarps];
+  __shared__ float pre_sums[kWarps];
+  __shared__ float post_means[kWarps];
+  __shared__ float pre_means[kWarps];
   using Part = RowPart<kVectors>;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * args.dim;
   float* residual = args.residual + row;
@@ -54,9 +55,9 @@ __global__ void __launch_bounds__(kNormThreads)
 }
 
 template <typename T, int kVectors>
-__global__ void __launch_bounds__(kNormThreads)
+__global__ void __launch_bounds__(kThreadsOfRow<kVectors>)
     NormalizeKernel(const __grid_constant__ NormalizeArgs args) {
-  __shared__ float sums[kNormThreads / kWarp];
+  __shared__ float sums[kThreadsOfRow<kVectors> / kWarp];
   T* x = static_cast<T*>(args.x) + static_cast<int64_t>(blockIdx.x) * args.ld;
   const Parameter<T, kVectors> weight(args.weight, args.dim);
   WaitForPrevious();
@@ -98,15 +99,17 @@ void ForRows(DType dtype, int64_t m, int64_t dim, const F& launch) {
   MLC_CHECK(dim % kVector == 0 && dim > 0 && dim <= kMaxNormDim) << dim;
   if (m == 0) return;
   const auto vectors = static_cast<unsigned>(dim / kVector);
-  const unsigned threads =
-      vectors < kNormThreads ? (vectors + kWarp - 1) / kWarp * kWarp : kNormThreads;
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(m)), .threads = threads};
+  const auto launch_with = [&](auto of_thread, auto tag) {
+    constexpr unsigned kThreads = kThreadsOfRow<of_thread()>;
+    const unsigned threads = vectors < kThreads ? (vectors + kWarp - 1) / kWarp * kWarp : kThreads;
+    launch(LaunchShape{.grid = dim3(static_cast<unsigned>(m)), .threads = threads}, of_thread, tag);
+  };
   WithActivationType(dtype, [&](auto tag) {
     if constexpr (sizeof(typename decltype(tag)::Type) == 2) {
-      if (vectors <= kNormThreads) return launch(shape, std::integral_constant<int, 1>(), tag);
-      if (vectors <= 2 * kNormThreads) return launch(shape, std::integral_constant<int, 2>(), tag);
+      if (vectors <= kNormThreads) return launch_with(std::integral_constant<int, 1>(), tag);
+      if (vectors <= 2 * kNormThreads) return launch_with(std::integral_constant<int, 2>(), tag);
     }
-    launch(shape, std::integral_constant<int, 8>(), tag);
+    launch_with(std::integral_constant<int, 4>(), tag);
   });
 }
 

@@ -10,15 +10,18 @@
 
 namespace mlc_native::kernels::cuda {
 
-inline constexpr int kNormThreads = 256;  // or fewer, where each has one vector at most
+// Of a block, or fewer, where each has one vector at most.
+inline constexpr int kNormThreads = 256;
+template <int kVectors>
+inline constexpr int kThreadsOfRow = kVectors <= 2 ? kNormThreads : 2 * kNormThreads;
 
-// A thread's vectors of a row: every kNormThreads-th one.
+// A thread's vectors of a row: every kThreadsOfRow-th one.
 template <int kVectors>
 struct RowPart {
   float values[kVectors][kVector];
 
   __device__ static int64_t Column(int i) {
-    return (static_cast<int64_t>(i) * kNormThreads + threadIdx.x) * kVector;
+    return (static_cast<int64_t>(i) * kThreadsOfRow<kVectors> + threadIdx.x) * kVector;
   }
 
   // Requires: the values are zeros, which they stay behind the end of the row.
