@@ -66,19 +66,34 @@ __device__ inline void StorePair(T* to, float x0, float x1) {
   }
 }
 
-// What becomes of two neighbours of the sums of a head: the output, or a part of split `index`.
+// Where the sums of a head go: to the output, divided by those of their weights, or to the parts of
+// split `index`, or nowhere. is_first: the thread stores the softmax of a part.
 template <typename T>
-__device__ inline void Leave(const LatentArgs& args, int num_splits, int index, int row, int head,
-                             int column, float x0, float x1, SoftmaxOfHead softmax) {
-  if (num_splits == 1) {
-    const float factor = 1.0f / softmax.y;
-    T* const out = static_cast<T*>(args.a.out) + row * args.a.ldo;
-    return StorePair(out + head * args.kv.latent_dim + column, factor * x0, factor * x1);
+struct LatentPlace {
+  void* to = nullptr;  // T of the output, float of a part
+  float factor = 1.0f;
+  bool is_part = false;
+
+  __device__ static LatentPlace Of(const LatentArgs& args, int num_splits, int index, int row,
+                                   int head, SoftmaxOfHead softmax, bool is_first) {
+    if (num_splits == 1) {
+      T* const out = static_cast<T*>(args.a.out) + row * args.a.ldo;
+      return {.to = out + head * args.kv.latent_dim, .factor = 1.0f / softmax.y};
+    }
+    const int64_t part = static_cast<int64_t>(index) * args.heads.divisor + head;
+    if (is_first) args.softmax[part] = softmax;
+    return {.to = args.parts + part * args.kv.latent_dim, .is_part = true};
   }
-  const int64_t part = static_cast<int64_t>(index) * args.heads.divisor + head;
-  StorePair(args.parts + part * args.kv.latent_dim + column, x0, x1);
-  if (column == 0) args.softmax[part] = softmax;
-}
+
+  __device__ void Store(int column, float x0, float x1) const {
+    if (to == nullptr) return;
+    if (is_part) {
+      StorePair(static_cast<float*>(to) + column, x0, x1);
+    } else {
+      StorePair(static_cast<T*>(to) + column, factor * x0, factor * x1);
+    }
+  }
+};
 
 // Blocks take items in turn: pieces of tiles, or of splits.
 template <typename T, typename Kv, typename Shape, typename Rules>
@@ -89,10 +104,13 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   const int num_pieces = args.pieces.divisor;
   const int num_items =
       (is_prompt ? static_cast<int>(args.num_tiles) : *args.splits.size) * num_pieces;
+  const auto tokens_of = [&](int index) {
+    return is_prompt ? LatentTokens::Of(args.tiles[index])
+                     : LatentTokens::Of(args.splits.splits[index]);
+  };
   for (int i = static_cast<int>(blockIdx.x); i < num_items; i += static_cast<int>(gridDim.x)) {
     const int index = args.pieces.Quotient(i);
-    const LatentTokens tokens = is_prompt ? LatentTokens::Of(args.tiles[index])
-                                          : LatentTokens::Of(args.splits.splits[index]);
+    const LatentTokens tokens = tokens_of(index);
     // Rows of the block are some of the tokens times the heads.
     const int first = (i - index * num_pieces) * Shape::kRows;
     const int end = tokens.num_tokens * args.heads.divisor;
@@ -111,10 +129,11 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
                                       head_of(row) * args.kv.head_dim;
             },
             [&](int row) { return row > last ? 0 : tokens.position + token_of(row) + 1; },
-            [&](int row, int column, float x0, float x1, SoftmaxOfHead softmax) {
-              if (row > last) return;
-              Leave<T>(args, tokens.num_splits, index, tokens.row + token_of(row), head_of(row),
-                       column, x0, x1, softmax);
+            [&](int row, SoftmaxOfHead softmax, bool is_first) -> LatentPlace<T> {
+              if (row > last) return {};
+              const LatentTokens again = tokens_of(index);  // which costs no registers until here
+              return LatentPlace<T>::Of(args, again.num_splits, index, again.row + token_of(row),
+                                        head_of(row), softmax, is_first);
             });
   }
 }
@@ -183,8 +202,9 @@ __device__ inline void RunFloatItem(const LatentArgs& args, int index, int first
         x0 += shared.weights[head][k] * value[0];
         x1 += shared.weights[head][k] * value[1];
       }
-      Leave<float>(args, split.num_splits, index, split.row, first + head, column, x0, x1,
-                   shared.softmax[head]);
+      LatentPlace<float>::Of(args, split.num_splits, index, split.row, first + head,
+                             shared.softmax[head], column == 0)
+          .Store(column, x0, x1);
     }
   }
   __syncthreads();  // shared memory goes to the next item

@@ -99,10 +99,12 @@ class LatentWorker {
         lane_(static_cast<int>(threadIdx.x) % kWarp) {}
 
   // query(row): of a row, or null, if there is none. seen(row): the end of the keys that it sees.
-  // leave(row, column, x0, x1, softmax): takes two neighbours of the sums of weighted values.
-  template <typename Query, typename Seen, typename Leave>
+  // place_of(row, softmax, is_first): where the sums of a row's weighted values go; its
+  // Store(column, x0, x1) takes two neighbours. One thread of those that ask for a row is the
+  // first.
+  template <typename Query, typename Seen, typename Place>
   __device__ void Run(const LatentKeys& keys, const Query& query, const Seen& seen,
-                      const Leave& leave) {
+                      const Place& place_of) {
     FindPage(keys, keys.first);
     CopyQueries(query);
     LoadKeys(keys, keys.first, 0);
@@ -128,7 +130,7 @@ class LatentWorker {
       AddValues(kIsNarrow ? 0 : place);
       place ^= 1;
     }
-    Finish(leave);
+    Finish(place_of);
   }
 
  private:
@@ -360,8 +362,8 @@ class LatentWorker {
     }
   }
 
-  template <typename Leave>
-  __device__ void Finish(const Leave& leave) {
+  template <typename Place>
+  __device__ void Finish(const Place& place_of) {
 #pragma unroll
     for (int i = 0; i < kWarpRows; ++i) {
       const float total = ReduceWarp(total_[i], Plus());
@@ -373,12 +375,13 @@ class LatentWorker {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = 16 * tile + 8 * half + lane_ / 4;
-        const SoftmaxOfHead softmax = shared_.softmax[row];
+        const bool is_first = warp_ == 0 && lane_ % 4 == 0;
+        const auto place = place_of(row, shared_.softmax[row], is_first);
 #pragma unroll
         for (int j = 0; j < kColumnTiles; ++j) {
           const int column = FirstColumn() + 8 * j + lane_ % 4 * 2;
           if (column >= latent_) break;
-          leave(row, column, sums_[tile][j][2 * half], sums_[tile][j][2 * half + 1], softmax);
+          place.Store(column, sums_[tile][j][2 * half], sums_[tile][j][2 * half + 1]);
         }
       }
     }

@@ -16,14 +16,6 @@ struct WriteLatentsKernelArgs {
   WriteLatentsArgs a;
 };
 
-// The part with rope of a query or key, of which the lane has the elements from `column` on.
-template <typename T>
-__device__ inline void Rotate(const WriteLatentsArgs& args, int rope, int32_t position,
-                              const T* from, int column, float* shared, float (&x)[kVector]) {
-  LoadFloats(from + (column < rope ? column : 0), x);
-  if (args.rotary_dim > 0) Rotation(args, position, column).Apply(column, rope, shared, x);
-}
-
 template <typename T>
 __device__ inline void StoreScaled(T* to, float scale, float (&x)[kVector]) {
 #pragma unroll
@@ -54,9 +46,10 @@ __device__ inline void NormalizeLatent(const WriteLatentsArgs& args, int rope, i
   }
 }
 
+// rotated: the lane's elements of the part with rope.
 template <typename T, typename Kv>
 __device__ inline void WriteKey(const KvPages& kv, const WriteLatentsArgs& args, int64_t row,
-                                int64_t slot, float* shared) {
+                                int64_t slot, const float (&rotated)[kVector]) {
   const auto dim = static_cast<int>(kv.head_dim);
   const auto latent = static_cast<int>(kv.latent_dim);
   const int rope = dim - latent;
@@ -69,11 +62,8 @@ __device__ inline void WriteKey(const KvPages& kv, const WriteLatentsArgs& args,
     if (column >= rope && column < dim) LoadFloats(from + column - rope, x[v]);
   }
   NormalizeLatent<T>(args, rope, dim, x);
-  float rotated[kVector];
-  const int column = lane * kVector;
-  Rotate(args, rope, args.positions[row], from + latent, column, shared, rotated);
 #pragma unroll
-  for (int j = 0; j < kVector; ++j) x[0][j] = column < rope ? rotated[j] : x[0][j];
+  for (int j = 0; j < kVector; ++j) x[0][j] = lane * kVector < rope ? rotated[j] : x[0][j];
   unsigned char* const page =
       static_cast<unsigned char*>(kv.k) + slot / kKvPageSize * kv.head_bytes();
   const int64_t token = slot % kKvPageSize;
@@ -102,15 +92,20 @@ __global__ void __launch_bounds__(kWriteThreads)
   const int64_t unit = static_cast<int64_t>(blockIdx.y) * kUnitsPerBlock + warp;
   const int64_t slot = args.a.slots[row];
   if (unit > args.a.q_heads || slot < 0) return;
-  if (unit == args.a.q_heads) return WriteKey<T, Kv>(args.kv, args.a, row, slot, heads[warp]);
-  const T* const from =
-      static_cast<const T*>(args.a.queries) + row * args.a.ld_queries + unit * args.a.query_step;
+  const bool is_key = unit == args.a.q_heads;
+  const void* const source = is_key ? args.a.latents : args.a.queries;
+  const int64_t offset = is_key ? row * args.a.ld_latents + args.kv.latent_dim
+                                : row * args.a.ld_queries + unit * args.a.query_step;
   const int column = static_cast<int>(threadIdx.x) % kWarp * kVector;
   const auto rope = static_cast<int>(args.kv.head_dim - args.kv.latent_dim);
   const int32_t position = args.a.positions[row];
-  const float scale = args.a.q_scales != nullptr ? args.a.q_scales[position] : 1.0f;
   float x[kVector];
-  Rotate(args.a, rope, position, from, column, heads[warp], x);
+  LoadFloats(static_cast<const T*>(source) + offset + (column < rope ? column : 0), x);
+  if (args.a.rotary_dim > 0) {
+    Rotation(args.a, position, column).Apply(column, rope, heads[warp], x);
+  }
+  if (is_key) return WriteKey<T, Kv>(args.kv, args.a, row, slot, x);
+  const float scale = args.a.q_scales != nullptr ? args.a.q_scales[position] : 1.0f;
   T* const to = static_cast<T*>(args.a.q) + row * args.a.ldq + unit * args.kv.head_dim;
   if (column < rope) StoreScaled(to + column, scale, x);
   if (scale == 1.0f) return;

@@ -35,6 +35,7 @@ __device__ inline float ScaleHead(float (&x)[kVectors][kVector]) {
 // The rotation of a lane's part of a head. Element i is paired with i + sign * distance. Args: of
 // QkRopeWriteKv or WriteLatents.
 struct Rotation {
+  Rotation() = default;
   template <typename Args>
   __device__ Rotation(const Args& args, int64_t position, int column)
       : half(static_cast<int>(args.rotary_dim) / 2),
@@ -120,14 +121,13 @@ class RopeHead {
 #pragma unroll
     for (int j = 0; j < kVector; ++j) x[j] = HasColumn() ? x[j] : 0.0f;
     if (!is_v_) {
-      if (args_.rotary_dim > 0) {
-        const Rotation rotation(args_, position, column_);
-        if (has_norm_ && !args_.rope_first) Normalize(weights, x);
-        rotation.Apply(column_, dim_, shared, x);
-        if (has_norm_ && args_.rope_first) Normalize(weights, x);
-      } else if (has_norm_) {
-        Normalize(weights, x);
-      }
+      const bool rotates = args_.rotary_dim > 0;
+      const bool rotates_first = rotates && args_.rope_first;
+      Rotation rotation;
+      if (rotates) rotation = Rotation(args_, position, column_);
+      if (has_norm_ && !rotates_first) Normalize(weights, x);
+      if (rotates) rotation.Apply(column_, dim_, shared, x);
+      if (has_norm_ && rotates_first) Normalize(weights, x);
     }
     if (is_q_ && args_.q_scales != nullptr) {
       const float scale = args_.q_scales[position];

@@ -42,6 +42,16 @@ struct FaultArgs {
   float* out;  // [sets, rows, latent]
 };
 
+struct FaultsPlace {
+  float* row;
+  float total;
+
+  void Store(int column, float x0, float x1) const {
+    row[column] = x0 / total;
+    row[column + 1] = x1 / total;
+  }
+};
+
 constexpr int kFirstEnd = 70;  // that the first row sees; the others see one more each
 constexpr int kSets = 3;       // of rows, one behind the other
 
@@ -56,10 +66,8 @@ void FaultsKernel(const FaultArgs args) {
         .Run(
             {args.table, 0, end(Shape::kRows - 1)},
             [&](int row) { return args.q + (row_of_set + row) * args.kv.head_dim; }, end,
-            [&](int row, int column, float x0, float x1, SoftmaxOfHead softmax) {
-              float* const to = args.out + (row_of_set + row) * args.kv.latent_dim + column;
-              to[0] = x0 / softmax.y;
-              to[1] = x1 / softmax.y;
+            [&](int row, SoftmaxOfHead softmax, bool) -> FaultsPlace {
+              return {args.out + (row_of_set + row) * args.kv.latent_dim, softmax.y};
             });
   }
 }
