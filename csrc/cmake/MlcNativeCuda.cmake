@@ -86,19 +86,20 @@ function(mlc_native_cuda_unity out name)
 endfunction()
 
 # Objects, so that the flags of the C++ code stay away from nvcc. A second of each file would be CUDA's
-# headers. The longest file comes first, and the architectures of a file are compiled side by side.
+# headers, so there are three of about the same length, and the architectures of a file are compiled side by side.
 file(GLOB others CONFIGURE_DEPENDS kernels/cuda/*.cu)
-set(alone ${others})
-list(FILTER alone INCLUDE REGEX "/(batch_gemv|decode_attention)\\.cu$")
+set(decoding ${others})
+list(FILTER decoding INCLUDE REGEX "/(batch_gemv|decode_attention)\\.cu$")
 set(products ${others})
 list(FILTER products INCLUDE REGEX "/(gemm|([a-z]+_)?gemv)\\.cu$")
-list(REMOVE_ITEM products ${alone})
-list(REMOVE_ITEM others ${alone} ${products})
+list(REMOVE_ITEM products ${decoding})
+list(REMOVE_ITEM others ${decoding} ${products})
+mlc_native_cuda_unity(decoding decoding ${decoding})
 mlc_native_cuda_unity(products products ${products})
 mlc_native_cuda_unity(others others ${others})
 # Of the host's code, which launches kernels. Theirs is optimized whatever this says.
 string(REPLACE "-O3" "-O1" CMAKE_CUDA_FLAGS_RELEASE "${CMAKE_CUDA_FLAGS_RELEASE}")
-add_library(mlc_native_cuda_kernels OBJECT ${products} ${others} ${alone})
+add_library(mlc_native_cuda_kernels OBJECT ${others} ${decoding} ${products})
 target_include_directories(mlc_native_cuda_kernels PRIVATE ${mlc_native_includes})
 set_target_properties(mlc_native_cuda_kernels PROPERTIES
   POSITION_INDEPENDENT_CODE ON CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF)

@@ -74,10 +74,12 @@ void LaunchForTile(const GemvArgs& args, Stream stream) {
 template <typename Format>
 void LaunchForSize(const GemvArgs& args, Stream stream) {
   const int64_t small = Cost<SmallTile>(args);
-  const int64_t wide = Cost<WideTile>(args);
   const int64_t large = Cost<LargeTile>(args);
-  if (large <= min(small, wide)) return LaunchForTile<Format, LargeTile>(args, stream);
-  if (wide <= small) return LaunchForTile<Format, WideTile>(args, stream);
+  if constexpr (!Format::kIsRare) {
+    const int64_t wide = Cost<WideTile>(args);
+    if (wide <= small && wide < large) return LaunchForTile<Format, WideTile>(args, stream);
+  }
+  if (large <= small) return LaunchForTile<Format, LargeTile>(args, stream);
   LaunchForTile<Format, SmallTile>(args, stream);
 }
 

@@ -12,8 +12,9 @@ namespace mlc_native::kernels::cuda {
 inline namespace gemv_cu {
 
 // Of more rows, BatchGemv is at least as fast on all GPUs that have it, and Gemv leaves them to it.
+// So it does of 9 to 16 rows of rare formats.
 template <typename Format>
-inline constexpr int kRowsWithClusters = Format::kGroupBlocks == 0 ? 8 : 16;
+inline constexpr int kRowsWithClusters = Format::kGroupBlocks == 0 || Format::kIsRare ? 8 : 16;
 
 template <typename Format, int kTiles, int kHalves>
 __global__ void __launch_bounds__(kGemvThreads, kTiles < 4 ? 2 : 1)
