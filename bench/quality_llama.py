@@ -8,9 +8,10 @@
 A checkpoint is converted to GGUF and quantized by llama.cpp's own programs, without an importance
 matrix. The weights of such a file are then decoded and computed in float32 here, which leaves out
 that llama.cpp rounds activations to 8 bits. So ours appear twice: computed in float32, which
-compares with llama.cpp's rows, and as the engine computes them; q6, budgets of bits and calibrated
-weights appear as the engine computes them. Bits are those of all tensors per
-parameter. The reference is float32 under `transformers`; texts are those of bench/quality.py.
+compares with llama.cpp's rows, and as the engine computes them. So do llama.cpp's files. q6,
+budgets of bits and calibrated weights appear as the engine computes them. Bits are those of all
+tensors per parameter, and of what the engine has in memory where it computes. The reference is
+float32 under `transformers`; texts are those of bench/quality.py.
 """
 
 from __future__ import annotations
@@ -142,6 +143,9 @@ class Comparison:
             metadata = plain.stat().st_size - 4 * self._parameters
             bits = 8 * (file.stat().st_size - metadata) / self._parameters
             yield Row(f"llama.cpp {name}", bits, self._measure(model))
+            model = PagedModel(file, "float32", self._args.threads)
+            bits = 8 * model.model.metadata["weight_bytes"] / self._parameters
+            yield Row(f"llama.cpp {name}, as the engine computes", bits, self._measure(model))
             file.unlink()
 
     def _measure(self, model: PagedModel) -> Fidelity:
