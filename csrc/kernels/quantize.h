@@ -51,8 +51,7 @@ struct AffineQuantizedGroup : QuantizedGroup<kGroup> {
   uint16_t shift;  // float16 bits
 };
 template <int64_t kGroup>
-MLC_NATIVE_PRIVATE_API AffineQuantizedGroup<kGroup> QuantizeAffine(
-    const std::array<float, kGroup>& values, int num_codes);
+AffineQuantizedGroup<kGroup> QuantizeAffine(const std::array<float, kGroup>& values, int num_codes);
 
 // The group of MXFP4 whose scale is the power of two that OCP's specification gives it: the largest
 // magnitude has the largest exponent of the 4 bits, and is cut if it is above 6. Values that are

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 MODEL_PLUGIN_ABI: int = 18
 
-def read_weight(path: str, name: str, rows: int, columns: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+def read_weight(path: str, name: str, rows: int, columns: int, as_codes: bool = False) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
     """
-    A matrix of a model folder as the loader sees it, whatever form it is stored in. Raises LoadError.
+    A matrix of a model folder as the loader sees it, whatever form it is stored in; with as_codes, what the integers and scales mean that kernels take instead. Raises LoadError, ValueError.
     """
 
 class TestModel:
