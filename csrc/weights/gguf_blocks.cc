@@ -240,48 +240,34 @@ struct BlockType {
   bool is_mxfp4 = false;
   bool is_affine = false;
 };
-// A type of 32 elements with one scale; with a scale and a minimum; of 256 elements with those.
+// A type of 32 elements with one scale, and one whose groups of 32 have a scale and a minimum.
 template <void (*kRead)(const uint8_t*, int8_t*)>
 constexpr BlockType Scaled(std::string_view name, int64_t bytes, int bits) {
   return {name, kGroup, bytes, DType::kFloat16, DecodeGroup<kRead>, bits, kGroup, ReadGroup<kRead>};
 }
-template <void (*kUnpack)(const uint8_t*, int8_t*), int kMiddle>
-constexpr BlockType Affine(std::string_view name, int64_t bytes, int bits) {
-  return {name,
-          kGroup,
-          bytes,
-          DType::kFloat16,
-          DecodeAffine<kUnpack>,
-          bits,
-          kGroup,
-          ReadAffine<kUnpack, kMiddle>,
-          false,
-          true};
-}
-template <PartCodes (*kCodesOf)(const uint8_t*), int kMiddle>
-constexpr BlockType InParts(std::string_view name, int64_t bytes, int bits) {
-  return {name,
-          kSuperBlock,
-          bytes,
-          DType::kFloat16,
-          DecodeParts<kCodesOf>,
-          bits,
-          kGroup,
-          ReadParts<kCodesOf, kMiddle>,
-          false,
-          true};
+constexpr BlockType Affine(std::string_view name, int64_t elements, int64_t bytes, int bits,
+                           decltype(BlockType::decode) decode, decltype(BlockType::read) read) {
+  return {.name = name,
+          .elements = elements,
+          .bytes = bytes,
+          .precision = DType::kFloat16,
+          .decode = decode,
+          .bits = bits,
+          .group = kGroup,
+          .read = read,
+          .is_affine = true};
 }
 constexpr BlockType kBlockTypes[] = {
     Scaled<ReadQ8>("Q8_0", 34, 8),
     Scaled<ReadQ4>("Q4_0", 18, 4),
     Scaled<ReadQ5>("Q5_0", 22, 5),
     Scaled<ReadIq4>("IQ4_NL", 18, 8),
-    Affine<UnpackNibbles, 8>("Q4_1", 20, 4),
-    Affine<UnpackFiveBits, 16>("Q5_1", 24, 5),
+    Affine("Q4_1", kGroup, 20, 4, DecodeAffine<UnpackNibbles>, ReadAffine<UnpackNibbles, 8>),
+    Affine("Q5_1", kGroup, 24, 5, DecodeAffine<UnpackFiveBits>, ReadAffine<UnpackFiveBits, 16>),
     {"MXFP4", kGroup, 17, DType::kBFloat16, DecodeMxfp4, 4, kGroup,
      ReadGroup<ReadMxfp4, ReadMxfp4Scale>, true},
-    InParts<CodesOfQ4K, 8>("Q4_K", 144, 4),
-    InParts<CodesOfQ5K, 16>("Q5_K", 176, 5),
+    Affine("Q4_K", kSuperBlock, 144, 4, DecodeParts<CodesOfQ4K>, ReadParts<CodesOfQ4K, 8>),
+    Affine("Q5_K", kSuperBlock, 176, 5, DecodeParts<CodesOfQ5K>, ReadParts<CodesOfQ5K, 16>),
     {"Q6_K", kSuperBlock, 210, DType::kFloat16, DecodeQ6K, 6, kShortGroup, ReadQ6K},
 };
 
