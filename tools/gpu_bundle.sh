@@ -28,7 +28,7 @@ for glibc in 2_17 2_27 2_28 2_31 2_34; do platforms+=(--platform "manylinux_${gl
 download=("$python" -m pip download -q --only-binary=:all: --python-version "$version"
   --implementation cp "${platforms[@]}" --platform manylinux2014_x86_64 -d "$dir/wheels")
 "${download[@]}" --no-deps nlohmann-json prometheus-client "apache-tvm-ffi>=0.1.15,<0.2" \
-  "xgrammar>=0.2.8,<0.3"
+  "xgrammar>=0.2.8,<0.2.10"
 # With what they need, in versions that fit.
 "${download[@]}" "pydantic>=2" jsonschema jinja2 rich tqdm httpx
 "${download[@]}" pytest "pytest-asyncio>=0.24" hypothesis

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -16,7 +17,8 @@
 namespace mlc_native {
 namespace {
 
-constexpr char kKnownVersion[] = "v16";
+// Of xgrammar 0.2.8 and 0.2.9, which have the same types of expressions.
+constexpr std::string_view kKnownVersions[] = {"v16", "v18"};
 constexpr int64_t kInfinite = int64_t{1} << 60;
 
 // xgrammar's types of expressions: {type, number of values, values...}.
@@ -231,7 +233,10 @@ class ShortestTexts {
 ForcedText AnalyzeForcedText(const std::string& serialized_grammar) {
   try {
     const JsonValue grammar = ParseJson(serialized_grammar);
-    if (grammar.At("__VERSION__").AsString() != kKnownVersion) return {};
+    if (std::ranges::find(kKnownVersions, grammar.At("__VERSION__").AsString()) ==
+        std::end(kKnownVersions)) {
+      return {};
+    }
     const ShortestTexts texts(grammar);
     return {texts.longest() <= kMaxForcedBytes, texts.root() >= kInfinite};
   } catch (const JsonError&) {

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "support/error.h"
 #include "support/json.h"
@@ -24,7 +26,8 @@ struct MethodRow {
   ffi::Function XGrammar::* slot;
   const char* type;
   const char* name;
-  const char* signature;  // result(arguments), as Signature() writes it
+  const char* signature;             // result(arguments), as Signature() writes it
+  bool may_end_with_switch = false;  // a later release has one more argument, which is bool
 };
 
 constexpr MethodRow kMethods[] = {
@@ -37,7 +40,8 @@ constexpr MethodRow kMethods[] = {
     {&XGrammar::parse_structural_tag, "Grammar", "from_structural_tag", "Object(String)"},
     {&XGrammar::serialize_grammar, "Grammar", "serialize_json", "String(Grammar)"},
     {&XGrammar::print_grammar, "Grammar", "to_string", "String(Grammar)"},
-    {&XGrammar::new_compiler, "GrammarCompiler", "__ffi_init__", "Object(Object,int,bool,int)"},
+    {&XGrammar::new_compiler, "GrammarCompiler", "__ffi_init__", "Object(Object,int,bool,int)",
+     /*may_end_with_switch=*/true},  // 0.2.9: enable_dynamic_compilation
     {&XGrammar::compile_json_schema, "GrammarCompiler", "compile_json_schema",
      "Object(GrammarCompiler,String,bool,Any,Any,bool,Any,bool)"},
     {&XGrammar::compile_regex, "GrammarCompiler", "compile_regex",
@@ -84,13 +88,20 @@ std::string ShortName(const JsonValue& type) {
   return name.substr(name.rfind('.') + 1);
 }
 
+// The types of the result and the arguments are in "args", since 0.2.9 in "named_args".
 std::string Signature(const TVMFFIMethodInfo& method) {
   if (!IsValidJson(View(method.metadata))) return "unknown";
   const JsonValue metadata = ParseJson(View(method.metadata));
   const JsonValue* type_schema = metadata.Find("type_schema");
   if (type_schema == nullptr) return "unknown";
   const JsonValue schema = ParseJson(type_schema->AsString());
-  const JsonArray& types = schema.At("args").AsArray();
+  JsonArray types;
+  if (const JsonValue* named = schema.Find("named_args")) {
+    types = named->At("return").AsArray();
+    for (const JsonValue& type : named->At("params").AsArray()) types.push_back(type);
+  } else if (const JsonValue* args = schema.Find("args")) {
+    types = args->AsArray();
+  }
   if (types.empty()) return "unknown";
   std::string signature = ShortName(types[0]) + "(";
   for (size_t i = 1; i < types.size(); ++i) {
@@ -99,17 +110,30 @@ std::string Signature(const TVMFFIMethodInfo& method) {
   return signature + ")";
 }
 
+// Returns `function` with a last argument that is always false.
+ffi::Function SwitchedOff(ffi::Function function) {
+  return ffi::Function::FromPacked(
+      [function = std::move(function)](ffi::PackedArgs args, ffi::Any* result) {
+        std::vector<ffi::AnyView> all(args.data(), args.data() + args.size());
+        all.emplace_back(false);
+        function.CallPacked(ffi::PackedArgs(all.data(), static_cast<int32_t>(all.size())), result);
+      });
+}
+
 ffi::Function FindMethod(const MethodRow& row) {
   const std::string name = std::string(row.type) + "." + row.name;
   const TVMFFITypeInfo* type = FindType(kTypePrefix + std::string(row.type));
   for (int32_t i = 0; type != nullptr && i < type->num_methods; ++i) {
     const TVMFFIMethodInfo& method = type->methods[i];
     if (View(method.name) != row.name) continue;
+    auto function = ffi::AnyView::CopyFromTVMFFIAny(method.method).cast<ffi::Function>();
     const std::string signature = Signature(method);
-    if (signature != row.signature) {
-      throw LibraryError(name + " is " + signature + ", this build knows " + row.signature);
+    const std::string known = row.signature;
+    if (signature == known) return function;
+    if (row.may_end_with_switch && signature == known.substr(0, known.size() - 1) + ",bool)") {
+      return SwitchedOff(std::move(function));
     }
-    return ffi::AnyView::CopyFromTVMFFIAny(method.method).cast<ffi::Function>();
+    throw LibraryError(name + " is " + signature + ", this build knows " + known);
   }
   throw LibraryError("it has no " + name);
 }
