@@ -18,6 +18,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "python"))
 
 HANG_AFTER_S = 300
+# Where stderr goes while pytest does not capture it.
+_STDERR = pytest.StashKey[int]()
 # How many times as long as on an idle machine; tools/test.sh measures it.
 PATIENCE = int(os.environ.get("MLC_NATIVE_PATIENCE", "1"))
 
@@ -31,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     would ignore Ctrl-C, which some tests send."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.stash[_STDERR] = os.dup(2)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -56,7 +59,8 @@ def _no_hang(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test that hangs ends the run with the stacks of all threads, instead of never."""
     marker = request.node.get_closest_marker("hangs_after")
     limit_s = HANG_AFTER_S if marker is None else marker.args[0]
-    faulthandler.dump_traceback_later(limit_s * PATIENCE, exit=True)
+    stderr = request.config.stash[_STDERR]
+    faulthandler.dump_traceback_later(limit_s * PATIENCE, exit=True, file=stderr)
     yield
     faulthandler.cancel_dump_traceback_later()
 

@@ -10,7 +10,8 @@
 # A slow machine must not make a budget a failure: an optional check is skipped if its SECONDS, scaled
 # by how slow the machine is just now, exceed what is left, and stopped when the budget ends while it
 # runs. The summary names it as skipped in either case, and so when its status is 77: the machine lacks
-# what it needs. A check that ends by itself and fails has failed.
+# what it needs. A check that ends by itself and fails has failed, and so has one that is not optional
+# and still runs ten minutes after the budget's end.
 
 results=() table=() failed=0 budget_end=
 say() { printf '\n== %s\n' "$*"; }
@@ -62,10 +63,11 @@ record() {
   table+=("| $2 | $3 | $4 | $1${5:+ ($5)} |")
 }
 
-# run_check LIMIT NAME COMMAND...: LIMIT in seconds, empty for none.
+# run_check LIMIT RESULT NAME COMMAND...: LIMIT in seconds, empty for none; RESULT of a check that takes
+# longer.
 run_check() {
-  local limit="$1" name="$2" start=$SECONDS cpu status
-  shift 2
+  local limit="$1" overdue="$2" name="$3" start=$SECONDS cpu status
+  shift 3
   cpu=$(cpu_seconds)
   say "$name"
   bounded "${limit:-1000000}" "$@"
@@ -78,7 +80,8 @@ run_check() {
     record skipped "$name" $wall $cpu "what it needs is not there"
   elif [ -n "$limit" ] && [ $wall -ge "$limit" ]; then
     echo "stopped: the budget is used up"
-    record skipped "$name" $wall $cpu "budget: stopped"
+    record "$overdue" "$name" $wall $cpu "budget: stopped"
+    [ "$overdue" = skipped ] || failed=1
   else
     record FAILED "$name" $wall $cpu "status $status"
     failed=1
@@ -86,19 +89,19 @@ run_check() {
   return $status
 }
 
-check() { run_check "" "$@"; }
+check() { run_check "${budget_end:+$((budget_end - SECONDS + 600))}" FAILED "$@"; }
 
 optional() {
   local typical="$1" left
   shift
-  [ -n "$budget_end" ] || { run_check "" "$@"; return; }
+  [ -n "$budget_end" ] || { run_check "" FAILED "$@"; return; }
   left=$((budget_end - SECONDS))
   if [ $left -le 0 ] || [ $((typical * $(slowness) / 10)) -gt $left ]; then
     say "$1: skipped, $((left > 0 ? left : 0)) s of the budget are left"
     record skipped "$1" 0 0 "budget"
     return 1
   fi
-  run_check "$left" "$@"
+  run_check "$left" skipped "$@"
 }
 
 finish() {

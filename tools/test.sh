@@ -61,7 +61,7 @@ run_ctest() { # run_ctest BUILD [OPTIONS...]
 # second time is named in the summary as unstable, for someone to mend.
 run_pytest() { # run_pytest OPTIONS...
   local status
-  "$PYTHON" -m pytest -q -n "$jobs" --dist loadfile "$@" && return
+  "$PYTHON" -m pytest -q -n "$jobs" --dist loadfile --max-worker-restart=0 "$@" && return
   status=$?
   [ $status = 1 ] || return $status
   mapfile -t again < <("$PYTHON" -m pytest -q --lf --co "$@" 2>/dev/null | grep "::")
@@ -74,6 +74,7 @@ run_pytest() { # run_pytest OPTIONS...
 mkdir -p build && rm -f build/unstable
 fuzzing=
 [ $mode = nightly ] && fuzzing=fuzzing
+[ $mode = nightly ] || export PIP_CONSTRAINT="$ROOT/tools/constraints.txt"
 system_packages tests $fuzzing
 python_environment torch
 export MLC_NATIVE_BUILD_TESTS=1 MLC_NATIVE_BUILD_BENCH=1

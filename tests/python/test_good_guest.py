@@ -187,29 +187,34 @@ def is_loaded():
     _ctypes.dlclose(found._handle)
     return True
 
+core = min(os.sched_getaffinity(0))
+# Keeps the core once it has been told to.
+busy = ("import os, sys; os.sched_setaffinity(0, {%d}); print(flush=True)\\n"
+        "while sys.stdin.readline(): \\n  while True: pass") % core
+other_program = subprocess.Popen([sys.executable, "-c", busy], text=True,
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+other_program.stdout.readline()
 engine = CEngine(sys.argv[1], num_threads=1, max_num_sequence=2, grammar_time_limit_s=3600)
 token = engine.tokenize("a")[0]
 request = engine.submit({
     "prompt": "x", "max_tokens": 4000, "ignore_eos": True, "logit_bias": {str(token): 50},
     "response_format": {"type": "grammar", "grammar": 'root ::= root root | "a" | ""'},
 })
-ticks = os.sysconf("SC_CLK_TCK")
-ours, seconds = None, 0
-while seconds < 0.5:  # until a call takes long: they take longer with each token
-    assert engine.is_running(request)
-    time.sleep(0.005)
-    for ours, fields in grammar_threads().items():
-        seconds = (int(fields[11]) + int(fields[12])) / ticks
-        if os.sched_getscheduler(ours) == os.SCHED_IDLE:  # on a busy machine it would not get there
-            with contextlib.suppress(PermissionError):
-                os.sched_setscheduler(ours, os.SCHED_OTHER, os.sched_param(0))
-core = min(os.sched_getaffinity(0))
-os.sched_setscheduler(ours, os.SCHED_IDLE, os.sched_param(0))
-os.sched_setaffinity(ours, {core})
-busy = "import os; os.sched_setaffinity(0, {%d}); print(flush=True)\\nwhile True: pass" % core
-other_program = subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE)
 try:
-    other_program.stdout.readline()
+    ticks = os.sysconf("SC_CLK_TCK")
+    ours, seconds = None, 0
+    while seconds < 0.5:  # until a call takes long: they take longer with each token
+        assert engine.is_running(request)
+        time.sleep(0.005)
+        for ours, fields in grammar_threads().items():
+            seconds = (int(fields[11]) + int(fields[12])) / ticks
+            if os.sched_getscheduler(ours) == os.SCHED_IDLE:  # a busy machine would not run it
+                with contextlib.suppress(PermissionError):
+                    os.sched_setscheduler(ours, os.SCHED_OTHER, os.sched_param(0))
+    os.sched_setscheduler(ours, os.SCHED_IDLE, os.sched_param(0))
+    os.sched_setaffinity(ours, {core})
+    other_program.stdin.write("\\n")
+    other_program.stdin.flush()
     while grammar_threads()[ours][0] != "R":
         time.sleep(0.001)
     engine.close()
