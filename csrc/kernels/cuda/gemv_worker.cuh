@@ -72,8 +72,9 @@ class GemvWorker {
 
   // Tiles that a product has.
   __device__ __host__ static int64_t NumTiles(const GemvArgs& args) {
-    const int64_t columns = kHalves == 2 && HasPairs(args) ? 8 : kTileRows;
-    return (Columns(args) + columns - 1) / columns;
+    const int64_t columns = Columns(args);  // divided by constants: others take 100 instructions
+    if (kHalves == 2 && HasPairs(args)) return (columns + 7) / 8;
+    return (columns + kTileRows - 1) / kTileRows;
   }
 
   // Of a tile: [warp, row of x, row of the weight].
@@ -283,14 +284,15 @@ class GemvWorker {
     const auto columns = static_cast<int>(Columns(args_));
     for (int i = static_cast<int>(threadIdx.x); i < kTiles * 8 * width; i += kGemvThreads) {
       const int row = has_pairs_ ? i / 8 : i / kTileRows;
-      const int of_tile = i % width;
+      const int of_tile = has_pairs_ ? i % 8 : i % kTileRows;
       const int column = first_row + of_tile;
       if (row >= args_.m || column >= columns) continue;
+      const float own = sum(row, of_tile);
       if (kHalves == 2 && args_.activates) {
         const float other = has_pairs_ ? sum(row, of_tile + 8) : 0.0f;
-        StoreActivated<T>(args_, row, column, sum(row, of_tile), other);
+        StoreActivated<T>(args_, row, column, own, other);
       } else {
-        StoreY<T>(args_, row, column, sum(row, of_tile));
+        StoreY<T>(args_, row, column, own);
       }
     }
   }
