@@ -12,6 +12,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tools/setup_env.sh
+unset PIP_CONSTRAINT # requirements.txt has all versions
 : "${PYTHON:=$VENV/bin/python}"
 [ $# -gt 0 ] || set -- current openai_2
 
