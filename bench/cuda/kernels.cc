@@ -41,11 +41,14 @@ void Products(Bench& bench) {
   constexpr struct {
     const char* name;
     WeightFormat format;
+    DType dtype = DType::kBFloat16;
   } kFormats[] = {{"bf16", WeightFormat::kBFloat16},
                   {"fp8", WeightFormat::kFloat8},
                   {"q8", WeightFormat::kQ8},
-                  {"q4", WeightFormat::kQ4}};
-  for (const auto& [format_name, format] : kFormats) {
+                  {"q4", WeightFormat::kQ4},
+                  {"q8_0", WeightFormat::kQ8Group32, DType::kFloat16},
+                  {"q4_k", WeightFormat::kQ4Affine, DType::kFloat16}};
+  for (const auto& [format_name, format, dtype] : kFormats) {
     for (Product p : kProducts) {
       if (bench.is_tiny()) p = {p.name, 64, 128};
       const auto may_want = [&](const char* kernel) {
@@ -61,6 +64,7 @@ void Products(Bench& bench) {
                   {.bytes = static_cast<double>(bytes), .operations = 2.0 * m * p.n * p.k}, copies,
                   [&](int i, Stream stream) {
                     product(GemvArgs{.format = format,
+                                     .dtype = dtype,
                                      .weight = weights.data(i * bytes),
                                      .n = p.n,
                                      .k = p.k,

@@ -259,22 +259,44 @@ std::vector<WeightFormat> AskedFormats(const WeightMap& map, DType dtype,
   return formats;
 }
 
-// A parameter that the checkpoint holds in no more bits than requested stays as it is.
+// Whether `rounded` may take what is stored in this form, and none of all others.
+bool MayBeRounded(const CodeForm& form, WeightFormat rounded) {
+  constexpr int kMostBits = 6;  // so that rounding to 8 bits changes little
+  constexpr int64_t kGroups = 16;
+  if (form.HeldBy(rounded)) return true;
+  return !form.is_mxfp4 && !form.is_float8 && form.bits <= kMostBits &&
+         (form.num_groups == 1 || form.group % kGroups == 0);
+}
+
+// A parameter that the checkpoint holds in no more bits than requested stays as it is, or nearly.
 std::vector<WeightFormat> FormatsFor(const WeightMap& map, const WeightSources& sources,
                                      DType dtype, const WeightOptions& options) {
   std::vector<WeightFormat> formats = AskedFormats(map, dtype, options);
   if (options.quantization == WeightQuantization::kOff) return formats;
-  for (const WeightFormat format : options.held) {
-    std::vector<bool> held(formats.size(), true);  // by all tensors that it is made of
+  const bool has_own = dtype == DType::kFloat16 && options.codes_in_float16;
+  const FormatsOfCodes& codes = has_own ? *options.codes_in_float16 : options.codes;
+  // Where `fits` is true of all tensors that a parameter is made of, and of what it would have.
+  const auto take = [&](WeightFormat format, const auto& fits) {
+    std::vector<bool> taken(formats.size(), true);
     for (size_t i = 0; i < sources.size(); ++i) {
       const std::optional<CodeForm> form = sources[i]->code_form();
-      if (!form || !form->HeldBy(format)) held[map.slots[i].parameter] = false;
+      const size_t parameter = map.slots[i].parameter;
+      if (!form || !fits(*form, formats[parameter])) taken[parameter] = false;
     }
     for (size_t i = 0; i < formats.size(); ++i) {
-      const bool not_wider =
-          kernels::LayoutOf(format).code_bits <= kernels::LayoutOf(formats[i]).code_bits;
-      if (held[i] && not_wider && !map.parameters[i].in_float32) formats[i] = format;
+      if (taken[i] && !map.parameters[i].in_float32) formats[i] = format;
     }
+  };
+  if (codes.rounded) {
+    take(*codes.rounded, [&](const CodeForm& form, WeightFormat instead_of) {
+      return MayBeRounded(form, *codes.rounded) && kernels::LayoutOf(instead_of).scale_bytes == 0;
+    });
+  }
+  for (const WeightFormat format : codes.held) {
+    take(format, [&](const CodeForm& form, WeightFormat instead_of) {
+      return form.HeldBy(format) &&
+             kernels::LayoutOf(format).code_bits <= kernels::LayoutOf(instead_of).code_bits;
+    });
   }
   return formats;
 }

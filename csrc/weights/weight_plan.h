@@ -16,6 +16,15 @@
 
 namespace mlc_native {
 
+// How matrices are loaded that a checkpoint holds as codes.
+struct FormatsOfCodes {
+  // In which a matrix may stay; the last one that holds it counts.
+  std::vector<kernels::WeightFormat> held;
+  // What becomes of codes of at most 6 bits in groups of multiples of 16, and of codes that it
+  // holds, where none of these formats holds all of a matrix. nullopt, and other codes: floats.
+  std::optional<kernels::WeightFormat> rounded;
+};
+
 struct WeightOptions {
   std::optional<DType> dtype;  // nullopt: that of the checkpoint
   // Quantization of the matrices. With kQ4 the sensitive ones (WeightMap) get 8, including the
@@ -28,13 +37,14 @@ struct WeightOptions {
       kernels::WeightFormat::kQ4, kernels::WeightFormat::kQ6, kernels::WeightFormat::kQ8};
   // The device reads rows only as floats, so a quantized head that is tied also gets a table.
   bool table_of_floats = false;
-  // Formats in which a matrix may stay; the last one that holds it counts.
-  std::vector<kernels::WeightFormat> held{
-      kernels::WeightFormat::kQ8Group32,       kernels::WeightFormat::kQ8,
-      kernels::WeightFormat::kQ6AffineGroup16, kernels::WeightFormat::kQ6Affine,
-      kernels::WeightFormat::kQ6Group16,       kernels::WeightFormat::kQ6,
-      kernels::WeightFormat::kQ4Affine,        kernels::WeightFormat::kQ4,
-      kernels::WeightFormat::kMxfp4,           kernels::WeightFormat::kFloat8};
+  FormatsOfCodes codes{
+      .held = {kernels::WeightFormat::kQ8Group32, kernels::WeightFormat::kQ8,
+               kernels::WeightFormat::kQ6AffineGroup16, kernels::WeightFormat::kQ6Affine,
+               kernels::WeightFormat::kQ6Group16, kernels::WeightFormat::kQ6,
+               kernels::WeightFormat::kQ4Affine, kernels::WeightFormat::kQ4,
+               kernels::WeightFormat::kMxfp4, kernels::WeightFormat::kFloat8},
+      .rounded = kernels::WeightFormat::kQ8Group32};
+  std::optional<FormatsOfCodes> codes_in_float16{};  // where that is the dtype; nullopt: the same
   bool strict = false;  // a tensor that the model does not use is an error
 };
 

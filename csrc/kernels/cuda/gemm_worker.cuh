@@ -236,6 +236,22 @@ class GemmWorker {
     }
   }
 
+  __device__ Pairs Block(int slot, const Weights& weights, int tile, int half, int block) const {
+    const typename Format::Step& step = weights.rows[tile][half];
+    if constexpr (Format::kHasShifts) {
+      static_assert(kParts == 1 && kGroupBlocks == 1);
+      return Format::Shifted(step, block, ScaleBits(slot, tile, half)[block]);
+    } else {
+      return Format::Block(step, block);
+    }
+  }
+
+  // Those of a stage, of one of the lane's weight rows.
+  __device__ const auto* ScaleBits(int slot, int tile, int half) const {
+    const int row = warp_weight_row_ + 16 * tile + 8 * half + line_;
+    return reinterpret_cast<const typename Format::ScaleBits*>(Scales(slot) + row * kRowScaleBytes);
+  }
+
   // Of a group of a stage, and of the lane's weight rows; `index`: among the scales of the stage.
   struct GroupScales {
     float of[kTilesOfWeight][2];
@@ -246,9 +262,7 @@ class GemmWorker {
     for (int tile = 0; tile < kTilesOfWeight; ++tile) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int row = warp_weight_row_ + 16 * tile + 8 * half + line_;
-        scales.of[tile][half] = Format::ScaleOf(reinterpret_cast<const typename Format::ScaleBits*>(
-            Scales(slot) + row * kRowScaleBytes)[index]);
+        scales.of[tile][half] = Format::ScaleOf(ScaleBits(slot, tile, half)[index]);
       }
     }
     return scales;
@@ -270,9 +284,9 @@ class GemmWorker {
       for (int tile = 0; tile < kTilesOfWeight; ++tile) {
 #pragma unroll
         for (int b = 0; b < kGroupBlocks; ++b) {
-          const int block = group * kGroupBlocks + b;
-          w[tile][0][b] = Format::Block(weights.rows[tile][0], block);
-          w[tile][1][b] = Format::Block(weights.rows[tile][1], block);
+          const int block = (group * kGroupBlocks + b) % kStageBlocks;  // which is known to be less
+          w[tile][0][b] = Block(slot, weights, tile, 0, block);
+          w[tile][1][b] = Block(slot, weights, tile, 1, block);
           if constexpr (!kScaled) {
             Pin(&w[tile][0][b]);
             Pin(&w[tile][1][b]);

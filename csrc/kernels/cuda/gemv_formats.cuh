@@ -13,7 +13,11 @@
 //   mxfp4    16                       as q4
 //
 // Scales [n, steps * groups of a step] follow the codes, in float16 (mxfp4: bfloat16; fp8: float32,
-// because a checkpoint's scales have no more than 24 bits and any exponent).
+// because a checkpoint's scales have no more than 24 bits and any exponent; q4 affine: float16, and
+// the shift in float16 behind it).
+//
+// The types of GGUF, q8 with groups of 32 and q4 affine, are there for float16, the type that files
+// with them have, and not for bfloat16, where a shifted code would lose bits.
 #pragma once
 
 #include "kernels/cuda/gemv_layout.h"
@@ -38,6 +42,7 @@ struct PlainFormat {
   static constexpr int kStepsAhead = 1;
 
   static constexpr bool kPadsSteps = false;
+  static constexpr bool kHasShifts = false;
   static constexpr bool kWalks = true;    // whether blocks of Gemv gain by walking over tiles
   static constexpr bool kIsRare = false;  // in dense products, which then have fewer kernels
 
@@ -89,7 +94,8 @@ struct QuantizedFormat {
   static constexpr int kVectorBlocks = kBlocks / kVectors;
   static constexpr int kScaleBytes = kGroups * static_cast<int>(sizeof(ScaleBits));
   static constexpr int kStepsAhead = kBlocks / kVectors;  // as many bytes as of PlainFormat
-  static constexpr bool kPadsSteps = true;  // the codes behind the last k are those of zero
+  static constexpr bool kPadsSteps = true;   // the codes behind the last k are those of zero
+  static constexpr bool kHasShifts = false;  // Block adds what lies beside the scales
   static constexpr bool kWalks = true;
   static constexpr bool kIsRare = false;
 
@@ -147,8 +153,10 @@ struct QuantizedFormat {
     return (args.k + kGemvStep - 1) / kGemvStep;
   }
   __device__ static ScaleBits BitsOfScale(const Step& step, int group) {
-    if constexpr (sizeof(ScaleBits) == 4) {
+    if constexpr (std::is_same_v<ScaleBits, float>) {
       return __uint_as_float(step.scales.words[group]);
+    } else if constexpr (std::is_same_v<ScaleBits, uint32_t>) {
+      return step.scales.words[group];
     } else {
       return static_cast<uint16_t>(step.scales.words[group / 2] >> (16 * (group % 2)));
     }
@@ -201,6 +209,17 @@ struct Q8Format : QuantizedFormat<T, 2, 2> {
       const float high = __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7651u + byte));
       return Pack<T>(low - kOffset, high - kOffset);
     }
+  }
+};
+
+// 8 bits, offset 128, groups of 32.
+template <typename T>
+struct Q8Group32Format : QuantizedFormat<T, 2, 1> {
+  using Step = typename QuantizedFormat<T, 2, 1>::Step;
+  static constexpr bool kIsRare = true;
+
+  __device__ static Pairs Block(const Step& step, int b) {
+    return BlockOfBytes<Q8Format<T>>(step.raw[b / 2], b % 2);
   }
 };
 
@@ -269,6 +288,39 @@ struct Q4Format : QuantizedFormat<T, 1, 1> {
   }
 };
 
+// 4 bits, offset 8, groups of 32 with a shift: a weight is scale * (code - 8 + shift), where the
+// sum is rounded to T.
+template <typename T>
+struct Q4AffineFormat : QuantizedFormat<T, 1, 1, uint32_t> {
+  static_assert(std::is_same_v<T, Float16>);
+  using Step = typename QuantizedFormat<T, 1, 1, uint32_t>::Step;
+  static constexpr int kStepsAhead = 2;      // scales are as many bytes as codes
+  static constexpr bool kPadsSteps = false;  // no code is zero in every group
+  static constexpr bool kHasShifts = true;
+  static constexpr bool kIsRare = true;
+
+  __device__ static Pairs Block(const Step& step, int b) {
+    return Shifted(step, b, Q4AffineFormat::BitsOfScale(step, b));
+  }
+  // With these bits instead of the step's.
+  __device__ static Pairs Shifted(const Step& step, int b, uint32_t scale_bits) {
+    const uint32_t word = Word(step.raw[0], b);
+    const uint32_t shift = __byte_perm(scale_bits, 0, 0x3232u);  // twice
+    Pairs out;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      out.pair[j] = FmaFloat16x2(Q4Format<T>::Pair(word >> (4 * j)), 0x3c003c00u, shift);
+    }
+    return out;
+  }
+  __device__ static float ScaleOf(uint32_t bits) {
+    return Float16BitsToFloat(static_cast<uint16_t>(bits));
+  }
+  __device__ static float Scale(const Step& step, int group) {
+    return ScaleOf(Q4AffineFormat::BitsOfScale(step, group));
+  }
+};
+
 // MXFP4: a code is an index into kMxfp4Doubled (packed_format.h), groups of 32.
 template <typename T>
 struct Mxfp4Format : QuantizedFormat<T, 1, 1> {
@@ -317,10 +369,17 @@ void WithGemvFormat(WeightFormat format, DType dtype, const F& f) {
       return f(TypeTag<Mxfp4Format<T>>());
     case WeightFormat::kFloat8:
       return f(TypeTag<Float8Format<T>>());
+    case WeightFormat::kQ8Group32:
+      if constexpr (std::is_same_v<T, Float16>) return f(TypeTag<Q8Group32Format<T>>());
+      break;
+    case WeightFormat::kQ4Affine:
+      if constexpr (std::is_same_v<T, Float16>) return f(TypeTag<Q4AffineFormat<T>>());
+      break;
     default:
       MLC_CHECK(format == FormatOf(dtype)) << "format " << static_cast<int>(format);
-      f(TypeTag<PlainFormat<T>>());
+      return f(TypeTag<PlainFormat<T>>());
   }
+  MLC_CHECK(false) << "format " << static_cast<int>(format) << " with activations of another type";
 }
 
 }  // namespace mlc_native::kernels::cuda

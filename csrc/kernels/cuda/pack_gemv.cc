@@ -20,8 +20,10 @@ Packing PackingOf(WeightFormat format, int64_t k) {
   const auto zero = [&]() -> uint8_t {
     switch (format) {
       case WeightFormat::kQ8:
+      case WeightFormat::kQ8Group32:
         return 128;
       case WeightFormat::kQ4:
+      case WeightFormat::kQ4Affine:
         return 8;
       case WeightFormat::kMxfp4:
       case WeightFormat::kFloat8:

@@ -19,6 +19,7 @@ namespace mlc_native {
 namespace {
 
 using kernels::KvFormat;
+using kernels::WeightFormat;
 
 // "auto" means the first device.
 int DeviceIndex(const std::string& device) {
@@ -98,13 +99,19 @@ void CheckSizes(const ModelConfig& config) {
 // float32 products have no quantized weights, so quantized weights of a checkpoint become floats.
 WeightPlan MakePlan(const ModelConfig& config, const Checkpoint& checkpoint,
                     const ModelSource& source) {
-  WeightOptions options{.dtype = RequestedDType(source),
-                        .quantization = source.quantization,
-                        .of_budget = {kernels::WeightFormat::kQ4, kernels::WeightFormat::kQ8},
-                        .table_of_floats = !config.draft_head,
-                        .held = {kernels::WeightFormat::kQ8, kernels::WeightFormat::kQ4,
-                                 kernels::WeightFormat::kMxfp4, kernels::WeightFormat::kFloat8},
-                        .strict = source.strict_weights};
+  WeightOptions options{
+      .dtype = RequestedDType(source),
+      .quantization = source.quantization,
+      .of_budget = {WeightFormat::kQ4, WeightFormat::kQ8},
+      .table_of_floats = !config.draft_head,
+      .codes = {.held = {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4,
+                         WeightFormat::kFloat8},
+                .rounded = std::nullopt},
+      .codes_in_float16 = FormatsOfCodes{.held = {WeightFormat::kQ8Group32, WeightFormat::kQ8,
+                                                  WeightFormat::kQ4Affine, WeightFormat::kQ4,
+                                                  WeightFormat::kMxfp4, WeightFormat::kFloat8},
+                                         .rounded = WeightFormat::kQ8Group32},
+      .strict = source.strict_weights};
   if (options.quantization == WeightQuantization::kQ6) {
     throw InvalidConfig("quantization",
                         "\"quantization\" must be \"q8\", \"q4\" or a number of bits (\"q4.8\") on "

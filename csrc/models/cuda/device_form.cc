@@ -53,17 +53,16 @@ void Store(const PackedMatrix& matrix, int64_t row, QuantizedRow* from) {
       from->packed.data() + codes, scales);
 }
 
-void Quantize(std::span<const kernels::Q4Values> values,
-              QuantizedGroup<kernels::kQ4Group>* groups) {
-  kernels::QuantizeQ4(values, groups);
-}
-void Quantize(std::span<const std::array<float, kernels::kQ8Group>> values,
-              QuantizedGroup<kernels::kQ8Group>* groups) {
+template <size_t kGroup>
+void QuantizeTo8Bits(std::span<const std::array<float, kGroup>> values,
+                     QuantizedGroup<kGroup>* groups) {
   for (size_t i = 0; i < values.size(); ++i) groups[i] = kernels::QuantizeQ8(values[i]);
 }
 
-template <int64_t kGroup>
-void PackQuantized(const PackedMatrix& matrix, int64_t row, const kernels::PackSource& rows) {
+// `quantize`: all groups of a row.
+template <int64_t kGroup, typename Quantize>
+void PackQuantized(const PackedMatrix& matrix, int64_t row, const kernels::PackSource& rows,
+                   const Quantize& quantize) {
   QuantizedRow out(matrix.format, matrix.k);
   std::vector<std::array<float, kGroup>> values(out.scales.size());
   std::vector<QuantizedGroup<kGroup>> groups(out.scales.size());
@@ -71,7 +70,7 @@ void PackQuantized(const PackedMatrix& matrix, int64_t row, const kernels::PackS
     for (int64_t k = 0; k < matrix.k; ++k) {
       values[k / kGroup][k % kGroup] = LoadElement(rows.dtype, rows.data, i * rows.ld + k);
     }
-    Quantize(values, groups.data());
+    quantize(std::span<const std::array<float, kGroup>>(values), groups.data());
     for (int64_t k = 0; k < matrix.k; ++k) out.codes[k] = groups[k / kGroup].codes[k % kGroup];
     for (size_t g = 0; g < groups.size(); ++g) out.scales[g] = groups[g].scale;
     Store(matrix, row + i, &out);
@@ -95,11 +94,19 @@ size_t DeviceForm::MatrixBytes(WeightFormat format, int64_t n, int64_t k) const 
 
 void DeviceForm::Pack(const PackedMatrix& matrix, int64_t row,
                       const kernels::PackSource& rows) const {
-  if (matrix.format == WeightFormat::kQ8) {
-    return PackQuantized<kernels::kQ8Group>(matrix, row, rows);
-  }
-  if (matrix.format == WeightFormat::kQ4) {
-    return PackQuantized<kernels::kQ4Group>(matrix, row, rows);
+  switch (matrix.format) {
+    case WeightFormat::kQ8:
+      return PackQuantized<kernels::kQ8Group>(matrix, row, rows,
+                                              QuantizeTo8Bits<kernels::kQ8Group>);
+    case WeightFormat::kQ8Group32:
+      return PackQuantized<kernels::kShortQ8Group>(matrix, row, rows,
+                                                   QuantizeTo8Bits<kernels::kShortQ8Group>);
+    case WeightFormat::kQ4:
+      return PackQuantized<kernels::kQ4Group>(matrix, row, rows, [](auto values, auto* groups) {
+        kernels::QuantizeQ4(values, groups);
+      });
+    default:
+      break;
   }
   ConvertRows(FloatType(matrix.format), matrix.data, row * matrix.k, rows, matrix.k);
 }
@@ -107,7 +114,8 @@ void DeviceForm::Pack(const PackedMatrix& matrix, int64_t row,
 void DeviceForm::Pack(const PackedMatrix& matrix, int64_t row,
                       const kernels::PackCodes& rows) const {
   const kernels::PanelLayout layout = kernels::LayoutOf(matrix.format);
-  const bool is_signed = matrix.format == WeightFormat::kQ8 || matrix.format == WeightFormat::kQ4;
+  const bool is_signed =
+      matrix.format != WeightFormat::kMxfp4 && matrix.format != WeightFormat::kFloat8;
   const int offset = is_signed ? 1 << (layout.code_bits - 1) : 0;
   const int64_t words = ScaleWords(matrix.format);
   QuantizedRow out(matrix.format, matrix.k);

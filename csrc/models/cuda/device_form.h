@@ -1,6 +1,6 @@
-// DeviceForm is the layout of weights on a CUDA device: row-major floats; q8, q4, mxfp4 and fp8 in
-// the layout of PackGemvWeights (with the codes and scales of the CPU); vectors in the decoder's
-// type. Stateless; any thread.
+// DeviceForm is the layout of weights on a CUDA device: row-major floats; q8 (also with groups of
+// 32), q4 (also affine), mxfp4 and fp8 in the layout of PackGemvWeights (with the codes and scales
+// of the CPU); vectors in the decoder's type. Stateless; any thread.
 #pragma once
 
 #include <array>

@@ -71,6 +71,7 @@ TEST_F(DeviceFormTest, FloatsAreRoundedOrQuantizedLikeTheCpus) {
       kernels::cuda::Decode(DType::kFloat16, kernels::cuda::Encode(DType::kFloat16, weights)));
   const Floats q8 = Read(WeightFormat::kQ8, Pack(WeightFormat::kQ8, rows));
   const Floats q4 = Read(WeightFormat::kQ4, Pack(WeightFormat::kQ4, rows));
+  const Floats short8 = Read(WeightFormat::kQ8Group32, Pack(WeightFormat::kQ8Group32, rows));
   for (int64_t n = 0; n < kN; ++n) {
     std::array<float, kernels::kQ8Group> group8{};
     std::copy_n(weights.begin() + n * kK, kernels::kQ8Group, group8.begin());
@@ -82,8 +83,12 @@ TEST_F(DeviceFormTest, FloatsAreRoundedOrQuantizedLikeTheCpus) {
     const int64_t begin = kK / kernels::kQ4Group * kernels::kQ4Group;
     std::copy_n(weights.begin() + n * kK + begin, kK - begin, group4.begin());
     const auto want4 = kernels::QuantizeQ4(group4);
+    const auto want_short8 = kernels::QuantizeQ8(group4);
     for (int64_t k = begin; k < kK; ++k) {
       ASSERT_EQ(q4[n * kK + k], Float16ToFloat(want4.scale) * (want4.codes[k - begin] - 8)) << n;
+      ASSERT_EQ(short8[n * kK + k],
+                Float16ToFloat(want_short8.scale) * (want_short8.codes[k - begin] - 128))
+          << n;
     }
   }
 }
@@ -104,13 +109,39 @@ TEST_F(DeviceFormTest, CodesStayWhatTheyAre) {
                                 .group = group,
                                 .rows = end - begin};
     };
-    for (const WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4}) {
+    for (const WeightFormat format :
+         {WeightFormat::kQ8, WeightFormat::kQ8Group32, WeightFormat::kQ4}) {
       const Floats got = Read(format, Pack(format, rows));
       for (int64_t i = 0; i < kN * kK; ++i) {
         const float scale = Float16ToFloat(scales[i / kK * groups + i % kK / group]);
         ASSERT_EQ(got[i], scale * static_cast<float>(codes[i])) << i;
       }
     }
+  }
+}
+
+// Sums of codes and shifts are rounded to float16.
+TEST_F(DeviceFormTest, CodesWithShiftsStayWhatTheyAre) {
+  constexpr int64_t kGroup = 32;
+  constexpr int64_t kGroups = (kK + kGroup - 1) / kGroup;
+  std::vector<int8_t> codes(kN * kK);
+  for (int8_t& code : codes) code = static_cast<int8_t>(RandomInt(-8, 7));
+  std::vector<uint16_t> scales(2 * kN * kGroups);  // and shifts
+  for (uint16_t& number : scales) {
+    number = FloatToFloat16(static_cast<float>(RandomInt(-4000, 4000)) / 512);
+  }
+  const auto rows = [&](int64_t begin, int64_t end) {
+    return kernels::PackCodes{.codes = codes.data() + begin * kK,
+                              .ld = kK,
+                              .scales = scales.data() + 2 * begin * kGroups,
+                              .group = kGroup,
+                              .rows = end - begin};
+  };
+  const Floats got = Read(WeightFormat::kQ4Affine, Pack(WeightFormat::kQ4Affine, rows));
+  for (int64_t i = 0; i < kN * kK; ++i) {
+    const uint16_t* pair = &scales[2 * (i / kK * kGroups + i % kK / kGroup)];
+    const float sum = static_cast<float>(codes[i]) + Float16ToFloat(pair[1]);
+    ASSERT_EQ(got[i], Float16ToFloat(pair[0]) * Float16ToFloat(FloatToFloat16(sum))) << i;
   }
 }
 

@@ -109,6 +109,10 @@ TEST_F(GemmTest, LargerBatchesHaveTheSameRows) {
     const Case c(*this, DType::kBFloat16, format, 150, 1288, 257, true, false);
     for (int64_t m : {65, 128, 257}) c.CheckSomeRows(Gemm, m);
   }
+  for (WeightFormat format : {WeightFormat::kQ8Group32, WeightFormat::kQ4Affine}) {
+    const Case c(*this, DType::kFloat16, format, 150, 1288, 257, true, false);
+    for (int64_t m : {65, 257}) c.CheckSomeRows(Gemm, m);
+  }
   for (const auto& [n, k] : {std::pair{1, 8}, {40, 264}, {300, 72}, {33, 2184}}) {
     const Case c(*this, DType::kFloat16, WeightFormat::kFloat16, n, k, 1000, true, true);
     c.CheckSomeRows(Gemm, 100);
@@ -151,7 +155,7 @@ TEST_F(GemmTest, WarpgroupsRoundAsOtherProductsDo) {
 }
 
 TEST_F(GemmTest, Float16AndFloat32) {
-  for (WeightFormat format : kQuantizedFormats) {
+  for (WeightFormat format : QuantizedFormats(DType::kFloat16)) {
     const Case c(*this, DType::kFloat16, format, 40, 200, 70, true, false);
     ASSERT_EQ(c.Run(Gemm, 70), c.RowByRow(70));
   }

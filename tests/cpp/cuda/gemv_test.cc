@@ -216,7 +216,7 @@ TEST_F(GemvTest, DequantizesSlicesOfRows) {
   const int64_t n = 17;
   const int64_t k = 264;  // the last step is not full
   for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-    for (WeightFormat format : kQuantizedFormats) {
+    for (WeightFormat format : QuantizedFormats(dtype)) {
       const GemvWeights weights = RandomWeights(format, n, k);
       const Floats want = Decode(dtype, Encode(dtype, weights.dense));
       DeviceBytes packed(weights.bytes);

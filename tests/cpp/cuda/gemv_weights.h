@@ -13,12 +13,19 @@
 namespace mlc_native::kernels::cuda {
 
 // Those with scales, each of which every test of products covers.
-inline constexpr WeightFormat kQuantizedFormats[] = {WeightFormat::kQ8, WeightFormat::kQ4,
-                                                     WeightFormat::kMxfp4, WeightFormat::kFloat8};
+inline std::vector<WeightFormat> QuantizedFormats(DType dtype) {
+  std::vector<WeightFormat> formats{WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4,
+                                    WeightFormat::kFloat8};
+  if (dtype == DType::kFloat16) {
+    formats.push_back(WeightFormat::kQ8Group32);
+    formats.push_back(WeightFormat::kQ4Affine);
+  }
+  return formats;
+}
 
 // The one of the type itself, and these.
 inline std::vector<WeightFormat> FormatsWith(DType dtype) {
-  std::vector<WeightFormat> formats(std::begin(kQuantizedFormats), std::end(kQuantizedFormats));
+  std::vector<WeightFormat> formats = QuantizedFormats(dtype);
   formats.insert(formats.begin(), FormatOf(dtype));
   return formats;
 }
@@ -72,11 +79,16 @@ class GemvWeightsTest : public CudaKernelTest {
     std::vector<uint16_t> scales(n * groups * words);
     std::vector<float> values(n * groups);
     for (uint8_t& code : codes) code = RandomCode(format, layout);
-    for (int64_t i = 0; i < n * groups; ++i) values[i] = RandomScale(format, &scales[i * words]);
+    std::vector<float> shifts(n * groups);
+    for (int64_t i = 0; i < n * groups; ++i) {
+      values[i] = RandomScale(format, &scales[i * words]);
+      if (layout.scales == 2) shifts[i] = RandomShift(&scales[i * words + 1]);
+    }
     GemvWeights weights{format, Floats(n * k),
                         std::vector<uint8_t>(GemvWeightBytes(format, n, k), 0xff)};
     for (int64_t i = 0; i < n * k; ++i) {
-      weights.dense[i] = values[i / k * groups + i % k / layout.group] * Value(format, codes[i]);
+      const int64_t group = i / k * groups + i % k / layout.group;
+      weights.dense[i] = values[group] * (Value(format, codes[i]) + shifts[group]);
     }
     PackGemvWeights(format, n, k, {.codes = codes.data(), .scales = scales.data()},
                     weights.bytes.data());
@@ -104,6 +116,14 @@ class GemvWeightsTest : public CudaKernelTest {
         *bits = FloatToFloat16(size / static_cast<float>(1 << LayoutOf(format).code_bits));
         return Float16ToFloat(*bits);
     }
+  }
+
+  // Writes the bits of a shift and returns its value: sums with codes have few bits, so that they
+  // are exact.
+  float RandomShift(uint16_t* bits) {
+    const float shift = static_cast<float>(RandomInt(-32, 32)) / 8;
+    *bits = FloatToFloat16(shift);
+    return shift;
   }
 
   static float Value(WeightFormat format, uint8_t code) {

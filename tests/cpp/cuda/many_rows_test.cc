@@ -85,8 +85,10 @@ TEST_F(ManyRowsTest, AreTheProductsOfFewRows) {
 
 TEST_F(ManyRowsTest, QuantizedWeightsAreDequantizedForIt) {
   constexpr int64_t kM = CublasLt::kManyQuantizedRows + 3;
-  for (const WeightFormat format : kQuantizedFormats) {
-    Check({.format = format, .dtype = DType::kBFloat16, .m = kM});
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    for (const WeightFormat format : QuantizedFormats(dtype)) {
+      Check({.format = format, .dtype = dtype, .m = kM});
+    }
   }
 }
 

@@ -15,6 +15,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+from fake_model import find_test_library
 from gguf import GGMLQuantizationType as Type
 from gguf_files import Metadata, write_gguf
 from paged_driver import PagedModel, PagedSequence, random_tokens, relative_error
@@ -330,11 +331,11 @@ def test_codes_are_kept(tmp_path: Path, kind: Type) -> None:
         (Type.Q5_K, 7),
         (Type.Q6_K, 8),  # as with Q4_K in files that are called Q4_K_M
         (Type.Q5_0, 7),
-        (Type.Q8_0, 16),
+        (Type.Q8_0, 8.5),  # rounded
     ],
     ids=lambda case: getattr(case, "name", ""),
 )
-def test_parts_of_a_matrix_in_several_types(tmp_path: Path, of_values: Type, bits: int) -> None:
+def test_parts_of_a_matrix_in_several_types(tmp_path: Path, of_values: Type, bits: float) -> None:
     """Queries, keys and values are one matrix for the kernels: all have the least format that holds
     them."""
     kinds = defaultdict(lambda: Type.Q4_1, {"blk.0.attn_v.weight": of_values})
@@ -350,6 +351,54 @@ def test_parts_of_a_matrix_in_several_types(tmp_path: Path, of_values: Type, bit
     assert model.model.metadata["weight_bytes"] == pytest.approx(expected, rel=0.01)
     got = model.forward([(PagedSequence(PROMPT), len(PROMPT))], "all")
     assert 1e-6 < relative_error(got, logits(tmp_path / "floats")) < 0.15
+
+
+# On GPUs: bits of a weight with scales, and how far logits may be from those of float16.
+ON_GPUS = {
+    Type.Q8_0: (8.5, 0.01),
+    Type.Q4_0: (4.5, 0.01),
+    Type.Q4_1: (5, 0.01),
+    Type.Q4_K: (5, 0.01),
+    Type.Q5_0: (8.5, 0.01),
+    Type.Q5_1: (8.5, 0.05),  # rounded
+    Type.Q6_K: (8.5, 0.05),
+}
+
+
+@pytest.mark.parametrize("kind", ON_GPUS, ids=lambda kind: kind.name)
+def test_gpus_keep_codes(tmp_path: Path, kind: Type) -> None:
+    """In float16; with bfloat16 most become floats. Rows have their bits in every batch."""
+    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
+    file, matrices = matrices_of(tmp_path, kind)
+    model = PagedModel(file, "float16", quantization="", model_lib=library)
+    floats = PagedModel(file, "float16", quantization="off", model_lib=library)
+    sizes = [int(m.model.metadata["weight_bytes"]) for m in (model, floats)]
+    bits, most = ON_GPUS[kind]
+    multiplied = sum(w.size for name, w in matrices.items() if "embed" not in name)
+    assert sizes[1] - sizes[0] == pytest.approx(multiplied * (2 - bits / 8), rel=0.01)
+    prompts = [PROMPT[:9], PROMPT[20:23], PROMPT[:17]]
+    together = [m.forward([(PagedSequence(p), len(p)) for p in prompts]) for m in (model, floats)]
+    alone = [model.forward([(PagedSequence(p), len(p))]) for p in prompts]
+    assert np.array_equal(together[0], np.concatenate(alone))
+    assert 0 < relative_error(*together) < most
+
+
+def test_experts_on_gpus(tmp_path: Path) -> None:
+    """All of a layer have one format, whatever the types of their file."""
+    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
+    source = make_checkpoint(
+        "tiny-qwen3_moe", tmp_path / "source", overrides=FAMILIES["tiny-qwen3_moe"]
+    )
+    kinds = [Type.Q4_1, Type.Q8_0, Type.Q5_1]
+    file = write_gguf(source, tmp_path / "x.gguf", in_turn(kinds), floats=tmp_path / "floats")
+    model = PagedModel(file, "float16", quantization="", model_lib=library)
+    got = model.forward([(PagedSequence(PROMPT[:20]), 20)], "all")
+    expected = PagedModel(tmp_path / "floats", "float32").forward(
+        [(PagedSequence(PROMPT[:20]), 20)], "all"
+    )
+    # A router whose scores are nearly equal chooses by the rounding of its input.
+    errors = [relative_error(a, b) for a, b in zip(got, expected, strict=True)]
+    assert 0 < np.median(errors) < 0.02
 
 
 @pytest.fixture(scope="module")
