@@ -4,6 +4,8 @@
     python bench/quality_llama.py                            # the demo model and random checkpoints
     python bench/quality_llama.py --random qwen3-0.6b:28 --no-demo
     python bench/quality_llama.py --formats                  # ours alone, without llama.cpp
+    python bench/quality_llama.py --quantizations --random --documents 8 \
+        --model-lib mlc_native/lib/libmlc_native_cuda_emulated.so  # and files as CUDA computes them
 
 A checkpoint is converted to GGUF and quantized by llama.cpp's own programs, without an importance
 matrix. The weights of such a file are then decoded and computed in float32 here, which leaves out
@@ -95,6 +97,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quantizations", nargs="*", default=QUANTIZATIONS, help="ours")
     parser.add_argument("--random", nargs="*", default=RANDOM, metavar="NAME[:LAYERS]")
     parser.add_argument("--no-demo", action="store_true")
+    parser.add_argument("--model-lib", help="of CUDA, which computes llama.cpp's files, too")
     add_text_arguments(parser)
     return parser.parse_args(argv)
 
@@ -146,6 +149,10 @@ class Comparison:
             model = PagedModel(file, "float32", self._args.threads)
             bits = 8 * model.model.metadata["weight_bytes"] / self._parameters
             yield Row(f"llama.cpp {name}, as the engine computes", bits, self._measure(model))
+            if self._args.model_lib:
+                model = PagedModel(file, "float16", model_lib=self._args.model_lib)
+                bits = 8 * model.model.metadata["weight_bytes"] / self._parameters
+                yield Row(f"llama.cpp {name}, as CUDA computes", bits, self._measure(model))
             file.unlink()
 
     def _measure(self, model: PagedModel) -> Fidelity:
