@@ -218,9 +218,9 @@ try:
     while grammar_threads()[ours][0] != "R":
         time.sleep(0.001)
     engine.close()
-    assert ours in grammar_threads(), "the call has ended: nothing was tried"
     _ctypes.dlclose(engine.handle)
-    assert ours in grammar_threads(), "the call has ended: nothing was tried"
+    if ours not in grammar_threads():
+        sys.exit(print("the call has ended"))
     assert is_loaded()
 finally:
     other_program.kill()
@@ -236,8 +236,12 @@ assert not is_loaded()
 
 @pytest.mark.slow
 def test_a_thread_that_outlives_the_engine_keeps_the_library(tmp_path: Path) -> None:
+    """The call may be about to end when the engine is closed: nothing was tried then."""
     pytest.importorskip("xgrammar")
-    run_host(UNLOADED_EARLY, tmp_path)
+    for _ in range(6):
+        if "the call has ended" not in run_host(UNLOADED_EARLY, tmp_path):
+            return
+    pytest.fail("no call took long enough")
 
 
 # A daemon goes to "/", and both paths begin in the folder that it was started in.
