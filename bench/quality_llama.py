@@ -4,7 +4,7 @@
     python bench/quality_llama.py                            # the demo model and random checkpoints
     python bench/quality_llama.py --random qwen3-0.6b:28 --no-demo
     python bench/quality_llama.py --formats                  # ours alone, without llama.cpp
-    python bench/quality_llama.py --quantizations --random --documents 8 \
+    python bench/quality_llama.py --quantizations --random --documents 2 --formats Q4_K_S Q6_K \
         --model-lib mlc_native/lib/libmlc_native_cuda_emulated.so  # and files as CUDA computes them
 
 A checkpoint is converted to GGUF and quantized by llama.cpp's own programs, without an importance

@@ -30,7 +30,8 @@ namespace mlc_native::kernels {
 //   kFloat8             FP8 (E4M3) and a float32 scale per group of 64 k. As kBFloat16; the sum of
 //                       a group is multiplied by its scale.
 // What a checkpoint holds in a format other than kQ8, kQ4 and kQ6 keeps it; nothing else is
-// quantized to them.
+// quantized to them, but to kQ8Group32 what is stored in a form that no format holds
+// (weight_plan.h).
 enum class WeightFormat : uint8_t {
   kFloat32,
   kBFloat16,

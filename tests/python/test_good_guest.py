@@ -236,7 +236,7 @@ assert not is_loaded()
 
 @pytest.mark.slow
 def test_a_thread_that_outlives_the_engine_keeps_the_library(tmp_path: Path) -> None:
-    """The call may be about to end when the engine is closed: nothing was tried then."""
+    """A call that is about to end when the engine is closed tries nothing: another one has to."""
     pytest.importorskip("xgrammar")
     for _ in range(6):
         if "the call has ended" not in run_host(UNLOADED_EARLY, tmp_path):
