@@ -27,6 +27,14 @@ namespace mlc_native::kernels {
 //   kQ6Group16          kQ6 with groups of 16 k, as GGUF's Q6_K and Q5_0 have them.
 //   kQ6AffineGroup16    kQ6Affine with groups of 16 k, for matrices whose parts have several of
 //                       these types, as queries, keys and values have in GGUF's Q4_K_M.
+//   kQ4Group16          kQ4 with groups of 16 k, as GGUF's Q3_K has them.
+//   kIq4                kIq4Values of 4 bits and a float16 scale per group of 32 k, as of GGUF's
+//                       IQ4_NL and IQ4_XS. As kQ4.
+//   kFp4Group16         The values of kMxfp4 and a float16 scale per group of 16 k, as of NVFP4. As
+//                       kQ4.
+//   kQ4AffineGroup16    kQ4Affine with groups of 16 k, for matrices whose parts have several of
+//                       these types.
+//   kQ2AffineGroup16    kQ4Affine with 2 bits, code - 2 and groups of 16 k, as of GGUF's Q2_K.
 //   kFloat8             FP8 (E4M3) and a float32 scale per group of 64 k. As kBFloat16; the sum of
 //                       a group is multiplied by its scale.
 // What a checkpoint holds in a format other than kQ8, kQ4 and kQ6 keeps it; nothing else is
@@ -46,6 +54,11 @@ enum class WeightFormat : uint8_t {
   kQ6Affine,
   kQ6Group16,
   kQ6AffineGroup16,
+  kQ4Group16,
+  kIq4,
+  kQ2AffineGroup16,
+  kQ4AffineGroup16,
+  kFp4Group16,
 };
 
 constexpr WeightFormat FormatOf(DType dtype) {

@@ -17,13 +17,21 @@
 //                    are the bits 2 c and 2 c + 1 of the code of k = 16 s + 12 + j.
 //   mxfp4      32    as q4, with bfloat16 scales. A code is an index into kMxfp4Doubled, and the
 //                    scale is half of the format's, so that values are integers times scales.
+//   q4 of 16   16    as half of a group of q4, then [width] float16 scales, and shifts if it is
+//                    affine
+//   iq4        32    as q4. A code is an index into kIq4Values.
+//   fp4 of 16  16    as q4 of 16. A code is an index into kMxfp4Doubled, and the scale is half of
+//                    the format's.
+//   q2 affine  16    [width][4] bytes, then [width] float16 scales, then [width] float16 shifts.
+//   The
+//                    bits 2 i and 2 i + 1 of byte j are the code of k = 4 i + j.
 //   q4 affine  32    as q4, with [width] float16 shifts behind the scales
 //   q6 affine  32    as two steps of q6, then [width] float16 scales, then [width] float16 shifts
 //   q6 of 16   16    as a step of q6, then [width] float16 scales, and shifts if it is affine
 //   fp8        64    [32][width][2] elements of 8 bits, then [width] float scales
 //
-// A q8, q6 or q4 weight is scale * (code - offset), or scale * (code - offset + shift) where there
-// are shifts, with offset 128, 32 or 8. The dot product
+// A q8, q6, q4 or q2 weight is scale * (code - offset), or scale * (code - offset + shift) where
+// there are shifts, with offset 128, 32, 8 or 2. The dot product
 // instructions multiply unsigned codes by signed activations; the offset contributes -offset * (sum
 // of the group's activations), which is the same for all columns. Panels start at multiples of
 // kPackedAlignment.
@@ -38,9 +46,13 @@ namespace mlc_native::kernels {
 // Must be raised with every change of the bytes that PackLinear writes, including its rounding.
 inline constexpr int kPackedVersion = 1;
 
-// Twice the values of MXFP4's codes.
+// Twice the values of MXFP4's and NVFP4's codes.
 inline constexpr int8_t kMxfp4Doubled[16] = {0, 1,  2,  3,  4,  6,  8,  12,
                                              0, -1, -2, -3, -4, -6, -8, -12};
+
+// The values of IQ4's codes.
+inline constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                          1,    13,   25,  38,  53,  69,  89,  113};
 
 struct PanelLayout {
   int64_t group;        // k
@@ -59,6 +71,17 @@ struct PanelLayout {
     return (bytes + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
   }
 };
+
+inline constexpr WeightFormat kWeightFormats[] = {
+    WeightFormat::kFloat32,    WeightFormat::kBFloat16,
+    WeightFormat::kFloat16,    WeightFormat::kQ8,
+    WeightFormat::kQ4,         WeightFormat::kMxfp4,
+    WeightFormat::kQ8Group32,  WeightFormat::kFloat8,
+    WeightFormat::kQ6,         WeightFormat::kQ4Affine,
+    WeightFormat::kQ6Affine,   WeightFormat::kQ6Group16,
+    WeightFormat::kQ4Group16,  WeightFormat::kQ6AffineGroup16,
+    WeightFormat::kIq4,        WeightFormat::kQ4AffineGroup16,
+    WeightFormat::kFp4Group16, WeightFormat::kQ2AffineGroup16};
 
 constexpr PanelLayout LayoutOf(WeightFormat format) {
   switch (format) {
@@ -80,7 +103,15 @@ constexpr PanelLayout LayoutOf(WeightFormat format) {
       return {.group = 16, .code_bits = 6, .chunk_bytes = 4, .scale_bytes = 2};
     case WeightFormat::kQ4:
     case WeightFormat::kMxfp4:
+    case WeightFormat::kIq4:
       return {.group = 32, .code_bits = 4, .chunk_bytes = 4, .scale_bytes = 2};
+    case WeightFormat::kQ4Group16:
+    case WeightFormat::kFp4Group16:
+      return {.group = 16, .code_bits = 4, .chunk_bytes = 4, .scale_bytes = 2};
+    case WeightFormat::kQ4AffineGroup16:
+      return {.group = 16, .code_bits = 4, .chunk_bytes = 4, .scale_bytes = 4, .scales = 2};
+    case WeightFormat::kQ2AffineGroup16:
+      return {.group = 16, .code_bits = 2, .chunk_bytes = 4, .scale_bytes = 4, .scales = 2};
     case WeightFormat::kQ4Affine:
       return {.group = 32, .code_bits = 4, .chunk_bytes = 4, .scale_bytes = 4, .scales = 2};
     case WeightFormat::kQ6Affine:
@@ -89,6 +120,11 @@ constexpr PanelLayout LayoutOf(WeightFormat format) {
       return {.group = 16, .code_bits = 6, .chunk_bytes = 4, .scale_bytes = 4, .scales = 2};
   }
   return {.group = 32, .code_bits = 32, .chunk_bytes = 4, .scale_bytes = 0};
+}
+
+// Whether products are summed in integers, for which inputs are rounded to 8 bits.
+constexpr bool SumsIntegers(WeightFormat format) {
+  return LayoutOf(format).scale_bytes > 0 && format != WeightFormat::kFloat8;
 }
 
 }  // namespace mlc_native::kernels

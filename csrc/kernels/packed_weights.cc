@@ -76,6 +76,17 @@ void WithGroup(WeightFormat format, F f) {
       return f(Mxfp4Group{});
     case WeightFormat::kQ8Group32:
       return f(QuantGroup<WeightFormat::kQ8Group32>{});
+    case WeightFormat::kQ4Group16:
+      return f(QuantGroup<WeightFormat::kQ4Group16>{});
+    case WeightFormat::kIq4:
+      return f(TableGroup<WeightFormat::kIq4, kIq4Values>{});
+    case WeightFormat::kFp4Group16:
+      return f(TableGroup<WeightFormat::kFp4Group16, kMxfp4Doubled>{});
+    case WeightFormat::kQ4AffineGroup16:
+      return f(AffineGroup<WeightFormat::kQ4AffineGroup16,  //
+                           QuantGroup<WeightFormat::kQ4Group16>>{});
+    case WeightFormat::kQ2AffineGroup16:
+      return f(AffineGroup<WeightFormat::kQ2AffineGroup16, Q2Places>{});
     case WeightFormat::kFloat8:
       return f(Float8Group{});
     case WeightFormat::kQ6:

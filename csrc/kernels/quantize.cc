@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #if defined(__SSE2__)
@@ -86,8 +87,9 @@ QuantizedGroup<kSize> WithScale(const Vectors<kSize>& x, uint16_t scale) {
 // ---- The scales of q4 and q6, for kLanes groups at a time ----
 
 // Codes are in [-kOffset, kOffset - 1].
+template <int64_t kGroupSize>
 struct Q4Codes {
-  static constexpr int64_t kGroup = kQ4Group;
+  static constexpr int64_t kGroup = kGroupSize;
   static constexpr int kOffset = 8;
   // The extreme value over the scales that are tried.
   static constexpr float kSteps[] = {-9.5f, -9.0f, -8.5f, -8.0f, -7.5f, -7.0f,
@@ -182,7 +184,10 @@ QuantizedGroup<kShortQ8Group> QuantizeQ8(const Group<kShortQ8Group>& values) {
 }
 
 void QuantizeQ4(std::span<const Q4Values> groups, QuantizedGroup<kQ4Group>* out) {
-  Quantize<Q4Codes>(groups, out);
+  Quantize<Q4Codes<kQ4Group>>(groups, out);
+}
+void QuantizeQ4(std::span<const ShortQ4Values> groups, QuantizedGroup<kShortQ4Group>* out) {
+  Quantize<Q4Codes<kShortQ4Group>>(groups, out);
 }
 void QuantizeQ6(std::span<const Q6Values> groups, QuantizedGroup<kQ6Group>* out) {
   Quantize<Q6Codes<kQ6Group>>(groups, out);
@@ -215,6 +220,30 @@ AffineQuantizedGroup<kGroup> QuantizeAffine(const std::array<float, kGroup>& val
 template AffineQuantizedGroup<kQ4Group> QuantizeAffine<kQ4Group>(const Group<kQ4Group>&, int);
 template AffineQuantizedGroup<kShortQ6Group> QuantizeAffine<kShortQ6Group>(
     const Group<kShortQ6Group>&, int);
+
+template <int64_t kGroup>
+QuantizedGroup<kGroup> QuantizeToTable(const std::array<float, kGroup>& values,
+                                       const int8_t (&table)[16]) {
+  const Vectors<kGroup> x(values);
+  if (!x.AllFinite()) return {.scale = kNaN, .codes = {}};
+  const int8_t largest = *std::ranges::max_element(table, {}, [](int8_t v) { return std::abs(v); });
+  const float highest = x.Highest(), lowest = x.Lowest();
+  const float extreme = -lowest > highest ? lowest : highest;
+  QuantizedGroup<kGroup> group{};
+  group.scale = FloatToFloat16(extreme / static_cast<float>(largest));
+  const float scale = Float16ToFloat(group.scale);
+  for (size_t i = 0; i < values.size() && scale != 0; ++i) {
+    const float value = values[i] / scale;
+    const auto* const nearest = std::ranges::min_element(
+        table, {}, [&](int8_t v) { return std::fabs(static_cast<float>(v) - value); });
+    group.codes[i] = static_cast<uint8_t>(nearest - table);
+  }
+  return group;
+}
+template QuantizedGroup<kQ4Group> QuantizeToTable<kQ4Group>(const Group<kQ4Group>&,
+                                                            const int8_t (&)[16]);
+template QuantizedGroup<kShortQ4Group> QuantizeToTable<kShortQ4Group>(const Group<kShortQ4Group>&,
+                                                                      const int8_t (&)[16]);
 
 QuantizedGroup<kMxfp4Group> QuantizeMxfp4(const Mxfp4Values& values) {
   constexpr uint16_t kBFloat16NaN = 0x7fc0;

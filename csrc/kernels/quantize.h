@@ -23,6 +23,7 @@ inline constexpr int64_t kShortQ8Group = LayoutOf(WeightFormat::kQ8Group32).grou
 inline constexpr int64_t kQ6Group = LayoutOf(WeightFormat::kQ6).group;
 inline constexpr int64_t kShortQ6Group = LayoutOf(WeightFormat::kQ6Group16).group;
 inline constexpr int64_t kQ4Group = LayoutOf(WeightFormat::kQ4).group;
+inline constexpr int64_t kShortQ4Group = LayoutOf(WeightFormat::kQ4Group16).group;
 
 // Maps the largest magnitude to code 1 or 255. The scale is rounded up, so no value is clipped.
 MLC_NATIVE_PRIVATE_API QuantizedGroup<kQ8Group> QuantizeQ8(
@@ -36,6 +37,9 @@ using Q4Values = std::array<float, kQ4Group>;
 MLC_NATIVE_PRIVATE_API QuantizedGroup<kQ4Group> QuantizeQ4(const Q4Values& values);
 MLC_NATIVE_PRIVATE_API void QuantizeQ4(std::span<const Q4Values> groups,
                                        QuantizedGroup<kQ4Group>* out);
+using ShortQ4Values = std::array<float, kShortQ4Group>;
+MLC_NATIVE_PRIVATE_API void QuantizeQ4(std::span<const ShortQ4Values> groups,
+                                       QuantizedGroup<kShortQ4Group>* out);
 using Q6Values = std::array<float, kQ6Group>;
 MLC_NATIVE_PRIVATE_API QuantizedGroup<kQ6Group> QuantizeQ6(const Q6Values& values);
 MLC_NATIVE_PRIVATE_API void QuantizeQ6(std::span<const Q6Values> groups,
@@ -52,6 +56,12 @@ struct AffineQuantizedGroup : QuantizedGroup<kGroup> {
 };
 template <int64_t kGroup>
 AffineQuantizedGroup<kGroup> QuantizeAffine(const std::array<float, kGroup>& values, int num_codes);
+
+// Values are scale * table[code]. The largest magnitude has the code of that of the table. Nothing
+// but checks of kernels makes such weights of floats.
+template <int64_t kGroup>
+QuantizedGroup<kGroup> QuantizeToTable(const std::array<float, kGroup>& values,
+                                       const int8_t (&table)[16]);
 
 // The group of MXFP4 whose scale is the power of two that OCP's specification gives it: the largest
 // magnitude has the largest exponent of the 4 bits, and is cut if it is above 6. Values that are

@@ -13,11 +13,6 @@ namespace {
 
 constexpr int64_t kCheckedN = 70, kCheckedK = 200, kMostRows = 41;
 constexpr int64_t kCheckedRows[] = {1, 8, 16, kMostRows};
-constexpr WeightFormat kCheckedFormats[] = {WeightFormat::kQ8,       WeightFormat::kQ4,
-                                            WeightFormat::kMxfp4,    WeightFormat::kQ8Group32,
-                                            WeightFormat::kQ6,       WeightFormat::kQ4Affine,
-                                            WeightFormat::kQ6Affine, WeightFormat::kQ6AffineGroup16,
-                                            WeightFormat::kQ6Group16};
 
 // Values in [-1, 1), always the same.
 std::vector<float> Values(int64_t n) {
@@ -52,7 +47,8 @@ bool MultipliesLike(const LinearKernels& tested, const LinearKernels& known) {
   const CpuKernels isa{known, {}, {}, "known"};
   const std::vector<float> weights = Values(kCheckedN * kCheckedK);
   const std::vector<float> x = Values(kMostRows * kCheckedK);
-  for (const WeightFormat format : kCheckedFormats) {
+  for (const WeightFormat format : kWeightFormats) {
+    if (!SumsIntegers(format)) continue;
     const AlignedBuffer packed(PackedLinearBytes(isa, format, kCheckedN, kCheckedK));
     const PackedLinear w = MakePackedLinear(isa, format, kCheckedN, kCheckedK, packed.data());
     PackLinear(w, 0, {.data = weights.data(), .ld = kCheckedK, .rows = kCheckedN});

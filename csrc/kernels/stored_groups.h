@@ -108,7 +108,7 @@ void DecodeScaled(const typename Group::Stored& stored, float* values) {
 template <WeightFormat kFormat>
 struct QuantGroup {
   static constexpr PanelLayout kLayout = LayoutOf(kFormat);
-  static constexpr bool kQ4 = kFormat == WeightFormat::kQ4;
+  static constexpr bool kQ4 = kLayout.code_bits == 4;
   static constexpr int kOffset = kQ4 ? 8 : 128;
   struct Stored {
     uint8_t codes[kLayout.CodeBytes(1)];
@@ -205,6 +205,30 @@ struct Q6Group {
   static void Decode(const Stored& stored, float* values) { DecodeScaled<Q6Group>(stored, values); }
 };
 
+// Where the codes of a group of 2 bits are.
+struct Q2Places {
+  static constexpr PanelLayout kLayout = LayoutOf(WeightFormat::kQ2AffineGroup16);
+  static constexpr int kOffset = 2;
+  static constexpr int64_t kBytes = kLayout.CodeBytes(1);
+  struct Stored {
+    uint8_t codes[kBytes];
+  };
+
+  static Stored Store(const QuantizedGroup<kLayout.group>& group) {
+    Stored stored = {};
+    for (int64_t i = 0; i < kLayout.group; ++i) {
+      uint8_t& byte = stored.codes[i % kBytes];
+      byte = static_cast<uint8_t>(byte | group.codes[i] << i / kBytes * 2);
+    }
+    return stored;
+  }
+  static void DecodeCodes(const uint8_t (&stored)[kBytes], int* codes) {
+    for (int64_t i = 0; i < kLayout.group; ++i) {
+      codes[i] = stored[i % kBytes] >> i / kBytes * 2 & 3;
+    }
+  }
+};
+
 // Codes that are placed as those of Places, with a shift.
 template <WeightFormat kFormat, typename Places>
 struct AffineGroup {
@@ -273,6 +297,40 @@ struct Mxfp4Group {
       const int code = stored.codes[at];
       values[Places::Low(at)] = scale * static_cast<float>(kMxfp4Doubled[code & 15]);
       values[Places::High(at)] = scale * static_cast<float>(kMxfp4Doubled[code >> 4]);
+    }
+  }
+};
+
+// Codes that are indices of values, and placed as those of q4, with a float16 scale.
+template <WeightFormat kFormat, const int8_t (&kValues)[16]>
+struct TableGroup {
+  static constexpr PanelLayout kLayout = LayoutOf(kFormat);
+  using Places = QuantGroup<kLayout.group == 32 ? WeightFormat::kQ4 : WeightFormat::kQ4Group16>;
+  using Stored = typename Places::Stored;
+
+  template <typename From>
+  static void Encode(const typename From::Storage* x, int64_t count, Stored* out) {
+    EncodeGroups<TableGroup, From>(x, count, out, [](auto values, auto* quantized) {
+      for (size_t g = 0; g < values.size(); ++g) {
+        quantized[g] = QuantizeToTable<kLayout.group>(values[g], kValues);
+      }
+    });
+  }
+  static Stored FromCodes(const int8_t* codes, int64_t count, const uint16_t* scale) {
+    QuantizedGroup<kLayout.group> group{.scale = *scale, .codes = {}};
+    for (int64_t i = 0; i < count; ++i) {
+      const auto* const found = std::ranges::find(kValues, codes[i]);
+      group.codes[i] = static_cast<uint8_t>(found - kValues);
+    }
+    return Store(group);
+  }
+  static Stored Store(const QuantizedGroup<kLayout.group>& group) { return Places::Store(group); }
+  static void Decode(const Stored& stored, float* values) {
+    int codes[kLayout.group];
+    Places::DecodeCodes(stored.codes, codes);
+    const float scale = Float16ToFloat(stored.scale);
+    for (int64_t i = 0; i < kLayout.group; ++i) {
+      values[i] = scale * static_cast<float>(kValues[codes[i]]);
     }
   }
 };

@@ -84,8 +84,8 @@ std::string StoredForm(const WeightSource& source) {
   const std::optional<CodeForm> codes = source.code_form();
   if (!codes) return form;
   if (codes->is_mxfp4) return form + ", MXFP4";
-  return form + ", " + std::to_string(codes->bits) + " bits in groups of " +
-         std::to_string(codes->group);
+  const int bits = codes->table ? 4 : codes->bits;
+  return form + ", " + std::to_string(bits) + " bits in groups of " + std::to_string(codes->group);
 }
 
 std::string LoadedForm(const WeightPlan& plan, size_t parameter) {

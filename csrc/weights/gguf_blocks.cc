@@ -17,9 +17,10 @@ namespace mlc_native {
 namespace {
 
 constexpr int kGroup = 32;        // elements of a block, or of a part of a larger one
-constexpr int kShortGroup = 16;   // elements of a part of Q6_K
-constexpr int kSuperBlock = 256;  // elements of a block of Q4_K, Q5_K and Q6_K
+constexpr int kShortGroup = 16;   // elements of a part of Q2_K, Q3_K and Q6_K
+constexpr int kSuperBlock = 256;  // elements of a block of the K types and of IQ4_XS
 constexpr int kParts = kSuperBlock / kGroup;
+constexpr int kShortParts = kSuperBlock / kShortGroup;
 
 uint16_t LoadHalf(const uint8_t* from) {
   uint16_t bits;
@@ -60,10 +61,8 @@ void ReadQ5(const uint8_t* block, int8_t* codes) {
 
 // IQ4_NL: indices of 16 values that are denser around 0.
 void ReadIq4(const uint8_t* block, int8_t* codes) {
-  static constexpr int8_t kValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                         1,    13,   25,  38,  53,  69,  89,  113};
   UnpackNibbles(block + 2, codes);
-  for (int i = 0; i < kGroup; ++i) codes[i] = kValues[codes[i]];
+  for (int i = 0; i < kGroup; ++i) codes[i] = kernels::kIq4Values[codes[i]];
 }
 
 // MXFP4: an exponent of 2 plus 127, and indices of kMxfp4Doubled. The scale is half of the power of
@@ -154,20 +153,21 @@ void DecodeParts(const uint8_t* block, float* out) {
 
 // ---- The same with a scale and a shift of a group (kernels/formats.h) ----
 
-// Turns codes [0, 2 middle) of values scale * code + minimum into signed ones. A minimum that is
-// far larger than the scale, which may be 0, is the value of all: the difference is below the
-// precision of float16.
-void StoreAffine(float scale, float minimum, int middle, int8_t* codes, uint16_t* scales) {
+// Turns `count` codes [0, 2 middle) of values scale * code + minimum into signed ones. A minimum
+// that is far larger than the scale, which may be 0, is the value of all: the difference is below
+// the precision of float16.
+void StoreAffine(float scale, float minimum, int middle, int count, int8_t* codes,
+                 uint16_t* scales) {
   constexpr float kLargestShift = 1 << 15;
   const uint16_t stored = FloatToFloat16(scale);
   const float step = Float16ToFloat(stored);
   if (std::fabs(minimum) >= kLargestShift * std::fabs(step)) {
-    std::fill_n(codes, kGroup, 0);
+    std::fill_n(codes, count, 0);
     scales[0] = FloatToFloat16(minimum);
     scales[1] = FloatToFloat16(1);
     return;
   }
-  for (int i = 0; i < kGroup; ++i) codes[i] = static_cast<int8_t>(codes[i] - middle);
+  for (int i = 0; i < count; ++i) codes[i] = static_cast<int8_t>(codes[i] - middle);
   scales[0] = stored;
   scales[1] = FloatToFloat16(static_cast<float>(middle) + minimum / step);
 }
@@ -180,20 +180,74 @@ void ReadParts(const uint8_t* block, int8_t* codes, uint16_t* scales) {
   for (int part = 0; part < kParts; ++part, codes += kGroup, scales += 2) {
     for (int i = 0; i < kGroup; ++i) codes[i] = static_cast<int8_t>(code_of(part, i));
     StoreAffine(scale * static_cast<float>(parts.scale[part]),
-                -minimum * static_cast<float>(parts.minimum[part]), kMiddle, codes, scales);
+                -minimum * static_cast<float>(parts.minimum[part]), kMiddle, kGroup, codes, scales);
   }
 }
 template <void (*kUnpack)(const uint8_t*, int8_t*), int kMiddle>
 void ReadAffine(const uint8_t* block, int8_t* codes, uint16_t* scales) {
   kUnpack(block + 4, codes);
-  StoreAffine(LoadScale(block), LoadScale(block + 2), kMiddle, codes, scales);
+  StoreAffine(LoadScale(block), LoadScale(block + 2), kMiddle, kGroup, codes, scales);
 }
 
-// ---- Q6_K ----
+// ---- Q2_K: codes of 2 bits, and a scale and a minimum of 4 bits for 16 elements each ----
 
-// The low 4 bits of the codes, their high 2 bits, 16 scales of 8 bits for 16 elements each, and the
-// scale of the block. Of 128 elements, two quarters share the bytes of the low bits, and all four
-// those of the high bits.
+// Of 128 elements, four quarters share the bytes of the codes.
+int TwoBits(const uint8_t* packed, int at) {
+  return packed[at / 128 * kGroup + at % kGroup] >> at % 128 / kGroup * 2 & 3;
+}
+struct PartOfQ2K {
+  float scale, minimum;
+
+  PartOfQ2K(const uint8_t* block, int part)
+      : scale(LoadScale(block + 80) * static_cast<float>(block[part] & 15)),
+        minimum(LoadScale(block + 82) * static_cast<float>(block[part] >> 4)) {}
+};
+void DecodeQ2K(const uint8_t* block, float* out) {
+  for (int at = 0; at < kSuperBlock; ++at) {
+    const PartOfQ2K part(block, at / kShortGroup);
+    const float product = part.scale * static_cast<float>(TwoBits(block + 16, at));
+    out[at] = product - part.minimum;
+  }
+}
+void ReadQ2K(const uint8_t* block, int8_t* codes, uint16_t* scales) {
+  constexpr int kMiddle = 2;
+  for (int at = 0; at < kSuperBlock; ++at) codes[at] = static_cast<int8_t>(TwoBits(block + 16, at));
+  for (int i = 0; i < kShortParts; ++i, codes += kShortGroup, scales += 2) {
+    const PartOfQ2K part(block, i);
+    StoreAffine(part.scale, -part.minimum, kMiddle, kShortGroup, codes, scales);
+  }
+}
+
+// ---- Parts with one scale, in blocks of 256: Q3_K, IQ4_XS and Q6_K ----
+
+// Q3_K: bits that are set where 4 is not subtracted, the low 2 bits of the codes, 16 scales of 6
+// bits in 12 bytes, and the scale of the block.
+int8_t CodeOfQ3K(const uint8_t* block, int at) {
+  const int high = block[at % kGroup] >> at / kGroup & 1;
+  return static_cast<int8_t>(TwoBits(block + 32, at) - (high == 1 ? 0 : 4));
+}
+float ScaleOfQ3K(const uint8_t* block, int part) {
+  const uint8_t* packed = block + 96;
+  const int low = packed[part % 8] >> part / 8 * 4 & 15;
+  const int high = packed[8 + part % 4] >> part / 4 * 2 & 3;
+  return LoadScale(block + 108) * static_cast<float>((low | high << 4) - 32);
+}
+
+// IQ4_XS: the scale of the block, the high 2 and the low 4 bits of the scales of 8 parts, and
+// indices of 16 values.
+int8_t CodeOfIq4Xs(const uint8_t* block, int at) {
+  const uint8_t byte = block[8 + at / kGroup * kShortGroup + at % kShortGroup];
+  return kernels::kIq4Values[at % kGroup < kShortGroup ? byte & 15 : byte >> 4];
+}
+float ScaleOfIq4Xs(const uint8_t* block, int part) {
+  const int low = block[4 + part / 2] >> part % 2 * 4 & 15;
+  const int high = LoadHalf(block + 2) >> 2 * part & 3;
+  return LoadScale(block) * static_cast<float>((low | high << 4) - 32);
+}
+
+// Q6_K: the low 4 bits of the codes, their high 2 bits, 16 scales of 8 bits for 16 elements each,
+// and the scale of the block. Of 128 elements, two quarters share the bytes of the low bits, and
+// all four those of the high bits.
 int8_t CodeOfQ6K(const uint8_t* block, int at) {
   const uint8_t* low = block;
   const uint8_t* high = block + 128;
@@ -206,18 +260,22 @@ int8_t CodeOfQ6K(const uint8_t* block, int at) {
 float ScaleOfQ6K(const uint8_t* block, int part) {
   return LoadScale(block + 208) * static_cast<float>(static_cast<int8_t>(block[192 + part]));
 }
-void DecodeQ6K(const uint8_t* block, float* out) {
-  for (int at = 0; at < kSuperBlock; ++at) {
-    out[at] = ScaleOfQ6K(block, at / kShortGroup) * static_cast<float>(CodeOfQ6K(block, at));
+
+template <int kPart, int8_t (*kCodeOf)(const uint8_t*, int), float (*kScaleOf)(const uint8_t*, int)>
+struct ScaledParts {
+  static void Decode(const uint8_t* block, float* out) {
+    for (int at = 0; at < kSuperBlock; ++at) {
+      out[at] = kScaleOf(block, at / kPart) * static_cast<float>(kCodeOf(block, at));
+    }
   }
-}
-// With scales in float16.
-void ReadQ6K(const uint8_t* block, int8_t* codes, uint16_t* scales) {
-  for (int at = 0; at < kSuperBlock; ++at) codes[at] = CodeOfQ6K(block, at);
-  for (int part = 0; part < kSuperBlock / kShortGroup; ++part) {
-    scales[part] = FloatToFloat16(ScaleOfQ6K(block, part));
+  // With scales in float16.
+  static void Read(const uint8_t* block, int8_t* codes, uint16_t* scales) {
+    for (int at = 0; at < kSuperBlock; ++at) codes[at] = kCodeOf(block, at);
+    for (int part = 0; part < kSuperBlock / kPart; ++part) {
+      scales[part] = FloatToFloat16(kScaleOf(block, part));
+    }
   }
-}
+};
 
 // A group with one scale.
 template <void (*kReadCodes)(const uint8_t*, int8_t*),
@@ -238,6 +296,7 @@ struct BlockType {
   int64_t group;
   void (*read)(const uint8_t* block, int8_t* codes, uint16_t* scales);
   bool is_mxfp4 = false;
+  std::optional<kernels::WeightFormat> table{};
   bool is_affine = false;
 };
 // A type of 32 elements with one scale, and one whose groups of 32 have a scale and a minimum.
@@ -246,29 +305,49 @@ constexpr BlockType Scaled(std::string_view name, int64_t bytes, int bits) {
   return {name, kGroup, bytes, DType::kFloat16, DecodeGroup<kRead>, bits, kGroup, ReadGroup<kRead>};
 }
 constexpr BlockType Affine(std::string_view name, int64_t elements, int64_t bytes, int bits,
-                           decltype(BlockType::decode) decode, decltype(BlockType::read) read) {
+                           decltype(BlockType::decode) decode, decltype(BlockType::read) read,
+                           int64_t group = kGroup) {
   return {.name = name,
           .elements = elements,
           .bytes = bytes,
           .precision = DType::kFloat16,
           .decode = decode,
           .bits = bits,
-          .group = kGroup,
+          .group = group,
           .read = read,
           .is_affine = true};
+}
+template <int kPart, int8_t (*kCodeOf)(const uint8_t*, int), float (*kScaleOf)(const uint8_t*, int)>
+constexpr BlockType InParts(std::string_view name, int64_t bytes, int bits) {
+  using Parts = ScaledParts<kPart, kCodeOf, kScaleOf>;
+  return {.name = name,
+          .elements = kSuperBlock,
+          .bytes = bytes,
+          .precision = DType::kFloat16,
+          .decode = Parts::Decode,
+          .bits = bits,
+          .group = kPart,
+          .read = Parts::Read};
+}
+constexpr BlockType OfIq4(BlockType type) {
+  type.table = kernels::WeightFormat::kIq4;
+  return type;
 }
 constexpr BlockType kBlockTypes[] = {
     Scaled<ReadQ8>("Q8_0", 34, 8),
     Scaled<ReadQ4>("Q4_0", 18, 4),
     Scaled<ReadQ5>("Q5_0", 22, 5),
-    Scaled<ReadIq4>("IQ4_NL", 18, 8),
+    OfIq4(Scaled<ReadIq4>("IQ4_NL", 18, 8)),
+    OfIq4(InParts<kGroup, CodeOfIq4Xs, ScaleOfIq4Xs>("IQ4_XS", 136, 8)),
     Affine("Q4_1", kGroup, 20, 4, DecodeAffine<UnpackNibbles>, ReadAffine<UnpackNibbles, 8>),
     Affine("Q5_1", kGroup, 24, 5, DecodeAffine<UnpackFiveBits>, ReadAffine<UnpackFiveBits, 16>),
     {"MXFP4", kGroup, 17, DType::kBFloat16, DecodeMxfp4, 4, kGroup,
      ReadGroup<ReadMxfp4, ReadMxfp4Scale>, true},
+    Affine("Q2_K", kSuperBlock, 84, 2, DecodeQ2K, ReadQ2K, kShortGroup),
+    InParts<kShortGroup, CodeOfQ3K, ScaleOfQ3K>("Q3_K", 110, 3),
     Affine("Q4_K", kSuperBlock, 144, 4, DecodeParts<CodesOfQ4K>, ReadParts<CodesOfQ4K, 8>),
     Affine("Q5_K", kSuperBlock, 176, 5, DecodeParts<CodesOfQ5K>, ReadParts<CodesOfQ5K, 16>),
-    {"Q6_K", kSuperBlock, 210, DType::kFloat16, DecodeQ6K, 6, kShortGroup, ReadQ6K},
+    InParts<kShortGroup, CodeOfQ6K, ScaleOfQ6K>("Q6_K", 210, 6),
 };
 
 const BlockType* FindBlockType(std::string_view name) {
@@ -303,6 +382,7 @@ class BlockWeight : public WeightSource {
                     .group = type_.group,
                     .num_groups = blocks_ * type_.elements / type_.group,
                     .is_mxfp4 = type_.is_mxfp4,
+                    .table = type_.table,
                     .is_affine = type_.is_affine};
   }
   void ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const override {

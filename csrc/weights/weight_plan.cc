@@ -204,7 +204,7 @@ int64_t CountParameters(const WeightMap& map) {
 // "bfloat16", or the quantized formats "with bfloat16".
 std::string DescribeFormats(const WeightPlan& plan) {
   std::string quantized;
-  for (const std::string_view name : {"mxfp4", "q4", "q6", "q8", "fp8"}) {
+  for (const std::string_view name : {"mxfp4", "nvfp4", "iq4", "q2", "q4", "q6", "q8", "fp8"}) {
     for (size_t i = 0; i < plan.formats.size(); ++i) {
       if (plan.map.parameters[i].form != ParameterForm::kPacked ||
           kernels::FormatName(plan.formats[i]) != name) {

@@ -18,7 +18,7 @@
 
 namespace mlc_native {
 
-// A weight that is stored as scale * code: signed codes of 4 to 8 bits, float16 scales; or codes
+// A weight that is stored as scale * code: signed codes of 2 to 8 bits, float16 scales; or codes
 // and scales of WeightFormat::kMxfp4, kFloat8 or affine formats.
 struct CodeForm {
   int bits = 4;
@@ -26,6 +26,8 @@ struct CodeForm {
   int64_t num_groups = 0;  // groups of a row
   bool is_mxfp4 = false;
   bool is_float8 = false;
+  // kIq4, kFp4Group16: the codes are values of its table.
+  std::optional<kernels::WeightFormat> table{};
   bool is_affine = false;  // each scale is followed by a shift
 
   // Elements of `scales` that a scale takes, with its shift.

@@ -10,8 +10,8 @@
 //   IntVec                 As many int32 as Vec has floats. ToFloat converts the values,
 //                          BitsAsFloat reinterprets them.
 //   Q8Codes, Q6Codes,      Load: kQuads vectors of 4 codes per column, from kChunks chunks (1
-//   Q4Codes, Mxfp4Codes    unless Codes say so). Dot adds the 4 products of each column, with codes
-//   that are kOffset too large, to an IntVec; or to
+//   Q4Codes, Q2Codes,      unless Codes say so). Dot adds the 4 products of each column, with codes
+//   Mxfp4Codes, Iq4Codes   that are kOffset too large, to an IntVec; or to
 //                          their own Sum, for which StartSum and Total are overloaded: see
 //                          formats.inl. DotInPlace: the same where registers are short.
 //   QuantizeInputs         Quantizes a group of inputs to 8 bits: codes = x * Scale::inverse,
@@ -36,10 +36,10 @@ struct Q8Codes {
     __m256i magnitude;
     __m256i sign;
   };
+  static Quad OfSigned(__m256i codes) { return {_mm256_abs_epi8(codes), codes}; }
   static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
     const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    w[0].sign = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
-    w[0].magnitude = _mm256_abs_epi8(w[0].sign);
+    w[0] = OfSigned(_mm256_xor_si256(codes, _mm256_set1_epi8(-128)));
   }
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) {
     return AddQuads(sum, w.magnitude, _mm256_sign_epi8(x.v, w.sign));
@@ -70,6 +70,14 @@ struct Q4Codes : Nibbles {
   }
 };
 
+struct Q2Codes : Twos {
+  using Sum = PairSums;
+  static PairSums Dot(PairSums sum, const Quad& w, IntVec x) { return Q4Codes::Dot(sum, w, x); }
+  static PairSums DotInPlace(PairSums sum, const Quad& w, IntVec x) {
+    return Q4Codes::DotInPlace(sum, w, x);
+  }
+};
+
 struct Q6Codes : Sixes {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x.v); }
   static IntVec DotInPlace(IntVec sum, const Quad& w, IntVec x) {
@@ -77,7 +85,17 @@ struct Q6Codes : Sixes {
   }
 };
 
-struct Mxfp4Codes : Mxfp4Nibbles {
+struct Iq4Codes : Q8Codes {
+  static constexpr int kQuads = Nibbles::kQuads;
+  static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
+    __m256i codes[kQuads];
+    Nibbles::Load(p, codes);
+    LookUp(kIq4Values, codes);
+    for (int i = 0; i < kQuads; ++i) w[i] = OfSigned(codes[i]);
+  }
+};
+
+struct Mxfp4Codes : TableNibbles<kMxfp4Bytes> {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x.v); }
   static IntVec DotInPlace(IntVec sum, const Quad& w, IntVec x) {
     return AddQuadsInPlace(sum, w, x.v);

@@ -24,9 +24,11 @@ struct Q8Codes {
     __m512i magnitude;
     __mmask64 negative;
   };
+  static Quad OfSigned(__m512i codes) {
+    return {_mm512_abs_epi8(codes), _mm512_movepi8_mask(codes)};
+  }
   static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
-    const __m512i codes = _mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(-128));
-    w[0] = {_mm512_abs_epi8(codes), _mm512_movepi8_mask(codes)};
+    w[0] = OfSigned(_mm512_xor_si512(_mm512_loadu_si512(p), _mm512_set1_epi8(-128)));
   }
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) {
     const __m512i zero = _mm512_setzero_si512();
@@ -42,7 +44,21 @@ struct Q6Codes : Sixes {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x.v); }
 };
 
-using Mxfp4Codes = Mxfp4CodesOf<Q4Codes>;
+struct Q2Codes : Twos {
+  static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x.v); }
+};
+
+using Mxfp4Codes = TableCodesOf<Q4Codes, kMxfp4Bytes>;
+
+struct Iq4Codes : Q8Codes {
+  static constexpr int kQuads = Nibbles::kQuads;
+  static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
+    __m512i codes[kQuads];
+    Nibbles::Load(p, codes);
+    LookUp(kIq4Values, codes);
+    for (int i = 0; i < kQuads; ++i) w[i] = OfSigned(codes[i]);
+  }
+};
 
 }  // namespace
 }  // namespace mlc_native::kernels

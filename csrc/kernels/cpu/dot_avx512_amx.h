@@ -23,7 +23,9 @@ struct UnitCodesOf : Codes {
 using Q8Codes = UnitCodesOf<VnniQ8Codes>;
 using Q4Codes = UnitCodesOf<VnniQ4Codes>;
 using Q6Codes = UnitCodesOf<VnniQ6Codes>;
-using Mxfp4Codes = UnitCodesOf<Mxfp4CodesOf<VnniQ4Codes>>;
+using Q2Codes = UnitCodesOf<VnniQ2Codes>;
+using Mxfp4Codes = UnitCodesOf<VnniMxfp4Codes>;
+using Iq4Codes = UnitCodesOf<VnniIq4Codes>;
 
 }  // namespace
 }  // namespace mlc_native::kernels

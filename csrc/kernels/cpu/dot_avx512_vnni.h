@@ -11,7 +11,9 @@ namespace {
 using Q8Codes = VnniQ8Codes;
 using Q4Codes = VnniQ4Codes;
 using Q6Codes = VnniQ6Codes;
-using Mxfp4Codes = Mxfp4CodesOf<VnniQ4Codes>;
+using Q2Codes = VnniQ2Codes;
+using Mxfp4Codes = VnniMxfp4Codes;
+using Iq4Codes = VnniIq4Codes;
 
 }  // namespace
 }  // namespace mlc_native::kernels

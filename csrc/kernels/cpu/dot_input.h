@@ -8,16 +8,17 @@
 namespace mlc_native::kernels {
 namespace {
 
-// kMxfp4Doubled as unsigned bytes, which are kMxfp4Offset too large.
-constexpr int kMxfp4Offset = 12;
-struct Mxfp4Bytes {
-  uint8_t codes[16] = {};
+// The values of codes of 4 bits as unsigned bytes, which are `offset` too large.
+struct ByteTable {
+  int offset;
+  uint8_t bytes[16] = {};
 
-  constexpr Mxfp4Bytes() {
-    for (int i = 0; i < 16; ++i) codes[i] = static_cast<uint8_t>(kMxfp4Doubled[i] + kMxfp4Offset);
+  constexpr ByteTable(const int8_t (&values)[16], int offset) : offset(offset) {
+    for (int i = 0; i < 16; ++i) bytes[i] = static_cast<uint8_t>(values[i] + offset);
   }
 };
-constexpr Mxfp4Bytes kMxfp4Bytes;
+constexpr ByteTable kMxfp4Bytes(kMxfp4Doubled, 12);
+constexpr ByteTable kIq4Bytes(kIq4Values, 128);
 
 // The chunks of 4 codes of 6 bits (packed_format.h) that Q6Codes::Load reads, and the bytes from
 // one to the next for vectors of kLanes columns.

@@ -50,6 +50,20 @@ struct Nibbles {
   }
 };
 
+struct Twos {
+  static constexpr int kQuads = 4;
+  static constexpr int kOffset = 2;
+  using Quad = __m256i;
+  static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
+    const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    const __m256i mask = _mm256_set1_epi8(3);
+    w[0] = _mm256_and_si256(codes, mask);
+    w[1] = _mm256_and_si256(_mm256_srli_epi16(codes, 2), mask);
+    w[2] = _mm256_and_si256(_mm256_srli_epi16(codes, 4), mask);
+    w[3] = _mm256_and_si256(_mm256_srli_epi16(codes, 6), mask);
+  }
+};
+
 // The last code of a column's bytes is in the two high bits of the three chunks.
 struct Sixes {
   static constexpr int kChunks = kQ6Chunks;
@@ -72,13 +86,20 @@ struct Sixes {
   }
 };
 
-// The indices of MXFP4 as codes.
-struct Mxfp4Nibbles : Nibbles {
-  static constexpr int kOffset = kMxfp4Offset;
+// w = table[w].
+template <int kQuads>
+inline void LookUp(const void* table, __m256i (&w)[kQuads]) {
+  const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(table));
+  for (__m256i& quad : w) quad = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), quad);
+}
+
+// Indices of a table as codes.
+template <const ByteTable& kTable>
+struct TableNibbles : Nibbles {
+  static constexpr int kOffset = kTable.offset;
   static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
     Nibbles::Load(p, w);
-    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kMxfp4Bytes.codes));
-    for (Quad& quad : w) quad = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), quad);
+    LookUp(kTable.bytes, w);
   }
 };
 

@@ -29,12 +29,27 @@ struct Nibbles {
   }
 };
 
+struct Twos {
+  static constexpr int kQuads = 4;
+  static constexpr int kOffset = 2;
+  static constexpr int kWideFromTiles = 2;  // reading them takes half of a tile's instructions
+  using Quad = __m512i;
+  static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
+    const __m512i codes = _mm512_loadu_si512(p);
+    const __m512i mask = _mm512_set1_epi8(3);
+    w[0] = _mm512_and_si512(codes, mask);
+    w[1] = _mm512_and_si512(_mm512_srli_epi16(codes, 2), mask);
+    w[2] = _mm512_and_si512(_mm512_srli_epi16(codes, 4), mask);
+    w[3] = _mm512_and_si512(_mm512_srli_epi16(codes, 6), mask);
+  }
+};
+
 // The last code of a column's bytes is in the two high bits of the three chunks.
 struct Sixes {
   static constexpr int kChunks = kQ6Chunks;
   static constexpr int kQuads = kChunks + 1;
   static constexpr int kOffset = 32;
-  static constexpr int kWideFromTiles = 4;  // reading them takes half of a tile's instructions
+  static constexpr int kWideFromTiles = 2;  // as Twos
   using Quad = __m512i;
   static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
     constexpr int kNext = kNextChunk<Vec::kLanes>;
@@ -52,15 +67,20 @@ struct Sixes {
   }
 };
 
-// MXFP4, with the nibbles and the dot product of Q4Codes.
-template <typename Q4Codes>
-struct Mxfp4CodesOf : Q4Codes {
-  static constexpr int kOffset = kMxfp4Offset;
-  using Quad = typename Q4Codes::Quad;
-  static void Load(const uint8_t* p, Quad (&w)[Q4Codes::kQuads]) {
+// w = table[w].
+template <int kQuads>
+inline void LookUp(const void* table, __m512i (&w)[kQuads]) {
+  const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i*>(table));
+  for (__m512i& quad : w) quad = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), quad);
+}
+
+// The values of a table, with the nibbles and the dot product of Q4Codes.
+template <typename Q4Codes, const ByteTable& kTable>
+struct TableCodesOf : Q4Codes {
+  static constexpr int kOffset = kTable.offset;
+  static void Load(const uint8_t* p, typename Q4Codes::Quad (&w)[Q4Codes::kQuads]) {
     Q4Codes::Load(p, w);
-    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kMxfp4Bytes.codes));
-    for (Quad& quad : w) quad = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), quad);
+    LookUp(kTable.bytes, w);
   }
 };
 

@@ -26,5 +26,12 @@ struct VnniQ6Codes : Sixes {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return VnniQ8Codes::Dot(sum, w, x); }
 };
 
+struct VnniQ2Codes : Twos {
+  static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return VnniQ8Codes::Dot(sum, w, x); }
+};
+
+using VnniMxfp4Codes = TableCodesOf<VnniQ4Codes, kMxfp4Bytes>;
+using VnniIq4Codes = TableCodesOf<VnniQ4Codes, kIq4Bytes>;
+
 }  // namespace
 }  // namespace mlc_native::kernels

@@ -54,6 +54,22 @@ struct Nibbles {
   }
 };
 
+struct Twos {
+  static constexpr int kQuads = 4;
+  static constexpr int kOffset = 2;
+  using Quad = Bytes;
+  static int8x16_t Low(uint8x16_t bytes) {
+    return vreinterpretq_s8_u8(vandq_u8(bytes, vdupq_n_u8(3)));
+  }
+  static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
+    const uint8x16_t lo = vld1q_u8(p), hi = vld1q_u8(p + 16);
+    w[0] = {Low(lo), Low(hi)};
+    w[1] = {Low(vshrq_n_u8(lo, 2)), Low(vshrq_n_u8(hi, 2))};
+    w[2] = {Low(vshrq_n_u8(lo, 4)), Low(vshrq_n_u8(hi, 4))};
+    w[3] = {Low(vshrq_n_u8(lo, 6)), Low(vshrq_n_u8(hi, 6))};
+  }
+};
+
 // The last code of a column's bytes is in the two high bits of the three chunks.
 struct Sixes {
   static constexpr int kChunks = kQ6Chunks;
@@ -77,12 +93,13 @@ struct Sixes {
   }
 };
 
-// Signed, so without an offset.
-struct Mxfp4Nibbles : Nibbles {
+// Indices of a table as codes, which are signed, so without an offset.
+template <const int8_t (&kValues)[16]>
+struct TableNibbles : Nibbles {
   static constexpr int kOffset = 0;
   static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
     Nibbles::Load(p, w);
-    const int8x16_t table = vld1q_s8(kMxfp4Doubled);
+    const int8x16_t table = vld1q_s8(kValues);
     for (Quad& quad : w) {
       quad.lo = vqtbl1q_s8(table, vreinterpretq_u8_s8(quad.lo));
       quad.hi = vqtbl1q_s8(table, vreinterpretq_u8_s8(quad.hi));

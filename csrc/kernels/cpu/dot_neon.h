@@ -20,7 +20,9 @@ constexpr int kQuantTileRows = kDotTileRows;
 using Q8Codes = DotOf<Q8Bytes, AddQuads>;
 using Q4Codes = DotOf<Nibbles, AddQuads>;
 using Q6Codes = DotOf<Sixes, AddQuads>;
-using Mxfp4Codes = DotOf<Mxfp4Nibbles, AddQuads>;
+using Q2Codes = DotOf<Twos, AddQuads>;
+using Mxfp4Codes = DotOf<TableNibbles<kMxfp4Doubled>, AddQuads>;
+using Iq4Codes = DotOf<TableNibbles<kIq4Values>, AddQuads>;
 
 }  // namespace
 }  // namespace mlc_native::kernels

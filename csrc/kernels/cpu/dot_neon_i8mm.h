@@ -67,8 +67,11 @@ struct PairDotOf : DotOf<Codes, vdotq_s32> {
 
 using Q8Codes = PairDotOf<Q8Bytes>;
 using Q4Codes = PairDotOf<Nibbles>;
-using Q6Codes = DotOf<Sixes, vdotq_s32>;  // the pairs of smmla would need more registers
-using Mxfp4Codes = PairDotOf<Mxfp4Nibbles>;
+// The pairs of smmla would need more registers.
+using Q6Codes = DotOf<Sixes, vdotq_s32>;
+using Q2Codes = DotOf<Twos, vdotq_s32>;
+using Mxfp4Codes = PairDotOf<TableNibbles<kMxfp4Doubled>>;
+using Iq4Codes = PairDotOf<TableNibbles<kIq4Values>>;
 
 }  // namespace
 }  // namespace mlc_native::kernels

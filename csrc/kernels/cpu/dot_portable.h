@@ -84,17 +84,33 @@ struct Q6Codes {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x); }
 };
 
-struct Mxfp4Codes : Q4Codes {
-  static constexpr int kOffset = kMxfp4Offset;
+struct Q2Codes {
+  static constexpr int kQuads = 4;
+  static constexpr int kOffset = 2;
+  using Quad = PlainQuad;
+  static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
+    for (int i = 0; i < Vec::kLanes * 4; ++i) {
+      for (int q = 0; q < kQuads; ++q) w[q].codes[i / 4][i % 4] = p[i] >> 2 * q & 3;
+    }
+  }
+  static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x); }
+};
+
+template <const ByteTable& kTable>
+struct TableCodes : Q4Codes {
+  static constexpr int kOffset = kTable.offset;
   static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
     Q4Codes::Load(p, w);
     for (Quad& quad : w) {
       for (auto& column : quad.codes) {
-        for (uint8_t& code : column) code = kMxfp4Bytes.codes[code];
+        for (uint8_t& code : column) code = kTable.bytes[code];
       }
     }
   }
 };
+
+using Mxfp4Codes = TableCodes<kMxfp4Bytes>;
+using Iq4Codes = TableCodes<kIq4Bytes>;
 
 template <typename Scale, int kGroup>
 inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) {

@@ -438,6 +438,16 @@ inline void WithFormat(WeightFormat format, int64_t rows, F f) {
       return WithQuantFormat<WeightFormat::kQ8Group32, Q8Codes, InputScale>(rows, f);
     case WeightFormat::kQ6:
       return WithQuantFormat<WeightFormat::kQ6, Q6Codes, InputScale>(rows, f);
+    case WeightFormat::kQ4Group16:
+      return WithQuantFormat<WeightFormat::kQ4Group16, Q4Codes, ExponentScale>(rows, f);
+    case WeightFormat::kIq4:
+      return WithQuantFormat<WeightFormat::kIq4, Iq4Codes, ExponentScale>(rows, f);
+    case WeightFormat::kFp4Group16:
+      return WithQuantFormat<WeightFormat::kFp4Group16, Mxfp4Codes, ExponentScale>(rows, f);
+    case WeightFormat::kQ4AffineGroup16:
+      return WithQuantFormat<WeightFormat::kQ4AffineGroup16, Q4Codes, ExponentScale>(rows, f);
+    case WeightFormat::kQ2AffineGroup16:
+      return WithQuantFormat<WeightFormat::kQ2AffineGroup16, Q2Codes, ExponentScale>(rows, f);
     case WeightFormat::kQ4Affine:
       return WithQuantFormat<WeightFormat::kQ4Affine, Q4Codes, ExponentScale>(rows, f);
     case WeightFormat::kQ6Affine:

@@ -8,23 +8,6 @@
 namespace mlc_native::kernels {
 namespace {
 
-constexpr WeightFormat kFormats[] = {
-    WeightFormat::kFloat32,   WeightFormat::kBFloat16, WeightFormat::kFloat16,
-    WeightFormat::kQ8,        WeightFormat::kQ4,       WeightFormat::kMxfp4,
-    WeightFormat::kQ8Group32, WeightFormat::kFloat8,   WeightFormat::kQ6,
-    WeightFormat::kQ4Affine,  WeightFormat::kQ6Affine, WeightFormat::kQ6AffineGroup16,
-    WeightFormat::kQ6Group16};
-// Of them, those whose inputs are rounded to 8 bits.
-constexpr WeightFormat kQuantized[] = {WeightFormat::kQ8,       WeightFormat::kQ4,
-                                       WeightFormat::kMxfp4,    WeightFormat::kQ8Group32,
-                                       WeightFormat::kQ6,       WeightFormat::kQ4Affine,
-                                       WeightFormat::kQ6Affine, WeightFormat::kQ6AffineGroup16,
-                                       WeightFormat::kQ6Group16};
-
-bool IsQuantized(WeightFormat format) {
-  return std::ranges::find(kQuantized, format) != std::end(kQuantized);
-}
-
 class LinearTest : public KernelTest {
  protected:
   // A packed [n, k] weight and its dense values as the kernel sees them.
@@ -60,7 +43,7 @@ class LinearTest : public KernelTest {
     if (as_bfloat16 && rounds_inputs()) {
       for (float& value : x) value = RoundTo(DType::kBFloat16, value);
     }
-    if (!IsQuantized(format)) return x;
+    if (!SumsIntegers(format)) return x;
     const int64_t group = LayoutOf(format).group;
     for (int64_t row = 0; row < static_cast<int64_t>(x.size()); row += k) {
       for (int64_t at = row; at < row + k; at += group) {
@@ -97,7 +80,7 @@ class LinearTest : public KernelTest {
 
 TEST_P(LinearTest, MatchesReference) {
   for (int trial = 0; trial < 140; ++trial) {
-    const WeightFormat format = kFormats[trial % std::size(kFormats)];
+    const WeightFormat format = kWeightFormats[trial % std::size(kWeightFormats)];
     const int64_t n = RandomInt(1, 200);
     const int64_t k = RandomInt(1, trial % 4 == 0 ? 1500 : 90);
     const int64_t m = RandomInt(1, trial % 3 == 0 ? 70 : 14);
@@ -114,7 +97,7 @@ TEST_P(LinearTest, MatchesReference) {
 }
 
 TEST_P(LinearTest, RowIsTheSameInEveryBatchAtEveryIndexOnEveryThreadCount) {
-  for (WeightFormat format : kFormats) {
+  for (WeightFormat format : kWeightFormats) {
     const int64_t n = 32 * 3 + 5, k = 701;  // several panels a thread, more than one block of k
     const Weight w = MakeWeight(format, n, k);
     const int64_t rows = 100;
@@ -136,7 +119,7 @@ TEST_P(LinearTest, RowIsTheSameInEveryBatchAtEveryIndexOnEveryThreadCount) {
 }
 
 TEST_P(LinearTest, FusedPartsPackLikeOneMatrix) {
-  for (WeightFormat format : kFormats) {
+  for (WeightFormat format : kWeightFormats) {
     const int64_t n = 77, k = 37;
     const Floats dense = Random(n * k);
     const AlignedBuffer one(PackedLinearBytes(isa(), format, n, k));
@@ -159,7 +142,7 @@ TEST_P(LinearTest, FusedPartsPackLikeOneMatrix) {
 }
 
 TEST_P(LinearTest, PacksEverySourceType) {
-  for (WeightFormat format : kFormats) {
+  for (WeightFormat format : kWeightFormats) {
     for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
       const int64_t n = 40, k = 70;
       Floats dense = Random(n * k);
@@ -209,7 +192,8 @@ TEST_P(LinearTest, InputStrideIsUsed) {
 }
 
 TEST_P(LinearTest, InputsOfZerosAndDustGiveTheBias) {
-  for (WeightFormat format : kQuantized) {
+  for (const WeightFormat format : kWeightFormats) {
+    if (!SumsIntegers(format)) continue;
     const Weight w = MakeWeight(format, 20, 70);
     Floats x(2 * 70, 0.0f);
     std::fill(x.begin() + 70, x.end(), 1e-38f);
@@ -222,7 +206,8 @@ TEST_P(LinearTest, InputsOfZerosAndDustGiveTheBias) {
 
 // Sums of products of 8 bits at their extremes: nothing may saturate.
 TEST_P(LinearTest, LargestCodesDoNotOverflow) {
-  for (WeightFormat format : kQuantized) {
+  for (const WeightFormat format : kWeightFormats) {
+    if (!SumsIntegers(format)) continue;
     const int64_t n = 33, k = 96;
     const AlignedBuffer buffer(PackedLinearBytes(isa(), format, n, k));
     const PackedLinear packed = MakePackedLinear(isa(), format, n, k, buffer.data());
@@ -237,7 +222,7 @@ TEST_P(LinearTest, LargestCodesDoNotOverflow) {
 }
 
 TEST_P(LinearTest, NanInOneRowStaysInThatRow) {
-  for (WeightFormat format : kFormats) {
+  for (WeightFormat format : kWeightFormats) {
     for (float bad :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       const Weight w = MakeWeight(format, 20, 50);
@@ -253,7 +238,7 @@ TEST_P(LinearTest, NanInOneRowStaysInThatRow) {
 }
 
 TEST_P(LinearTest, GathersRowsOfTables) {
-  for (WeightFormat format : kFormats) {
+  for (WeightFormat format : kWeightFormats) {
     const int64_t n = 53, k = 41;
     const Weight w = MakeWeight(format, n, k);
     std::vector<int32_t> ids;

@@ -32,6 +32,8 @@ struct Codes {
     for (size_t i = 0; i < codes.size(); ++i) {
       const int code = static_cast<int>(i * 7 % (2 * half));
       codes[i] = static_cast<int8_t>(is_mxfp4 ? code : code - half);
+      if (format == WeightFormat::kIq4) codes[i] = kIq4Values[code];
+      if (format == WeightFormat::kFp4Group16) codes[i] = kMxfp4Doubled[code];
       if (is_float8 && code % half == kNaNFloat8) codes[i] = 0;
     }
     for (size_t i = 0; i < scales.size(); i += words()) {
@@ -72,10 +74,8 @@ struct Codes {
 class PackingTest : public KernelTest {};
 
 TEST_P(PackingTest, CodesAndScalesAreKept) {
-  for (WeightFormat format :
-       {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4, WeightFormat::kQ8Group32,
-        WeightFormat::kFloat8, WeightFormat::kQ6, WeightFormat::kQ4Affine, WeightFormat::kQ6Affine,
-        WeightFormat::kQ6AffineGroup16, WeightFormat::kQ6Group16}) {
+  for (const WeightFormat format : kWeightFormats) {
+    if (LayoutOf(format).scale_bytes == 0) continue;
     const int64_t own = LayoutOf(format).group;
     for (const auto& [k, group] : {std::pair<int64_t, int64_t>{2 * own, own},
                                    {4 * own + 5, 2 * own},

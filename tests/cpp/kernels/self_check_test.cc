@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/packed_format.h"
 #include "kernels/test_util.h"
 
 namespace mlc_native::kernels {
@@ -42,6 +43,11 @@ TEST_P(SelfCheckTest, OneBitInARowOfOneFormatIsFound) {
   EXPECT_TRUE((ChangedBitIsFound<22, WeightFormat::kQ6Affine>(isa())));
   EXPECT_TRUE((ChangedBitIsFound<3, WeightFormat::kQ6Group16>(isa())));
   EXPECT_TRUE((ChangedBitIsFound<11, WeightFormat::kQ6AffineGroup16>(isa())));
+  EXPECT_TRUE((ChangedBitIsFound<9, WeightFormat::kQ4Group16>(isa())));
+  EXPECT_TRUE((ChangedBitIsFound<17, WeightFormat::kIq4>(isa())));
+  EXPECT_TRUE((ChangedBitIsFound<40, WeightFormat::kFp4Group16>(isa())));
+  EXPECT_TRUE((ChangedBitIsFound<14, WeightFormat::kQ4AffineGroup16>(isa())));
+  EXPECT_TRUE((ChangedBitIsFound<1, WeightFormat::kQ2AffineGroup16>(isa())));
 }
 
 // Products of quantized weights, which do without BF16.
@@ -76,10 +82,8 @@ TEST_P(EmulatedTilesTest, MultiplyAsManyGroupsAsThereAre) {
   const CpuKernels &tiles = KernelsNamed(GetParam()), &known = KernelsNamed("avx512_vnni");
   const int64_t n = 40, k = 8192;
   const Floats weights = Random(n * k), x = Random(33 * k);
-  for (const WeightFormat format :
-       {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4, WeightFormat::kQ8Group32,
-        WeightFormat::kQ6, WeightFormat::kQ4Affine, WeightFormat::kQ6Affine,
-        WeightFormat::kQ6AffineGroup16, WeightFormat::kQ6Group16}) {
+  for (const WeightFormat format : kWeightFormats) {
+    if (!SumsIntegers(format)) continue;
     const AlignedBuffer packed(PackedLinearBytes(known, format, n, k));
     const PackedLinear w = MakePackedLinear(known, format, n, k, packed.data());
     PackLinear(w, 0, {.dtype = DType::kFloat32, .data = weights.data(), .ld = k, .rows = n});

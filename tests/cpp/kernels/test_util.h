@@ -32,7 +32,9 @@ float RoundTo(DType dtype, float x);
 // Whether the scales of a format's inputs are powers of two.
 inline bool HasExponentScale(WeightFormat format) {
   return format == WeightFormat::kQ4 || format == WeightFormat::kQ4Affine ||
-         format == WeightFormat::kMxfp4;
+         format == WeightFormat::kMxfp4 || format == WeightFormat::kQ4Group16 ||
+         format == WeightFormat::kIq4 || format == WeightFormat::kQ4AffineGroup16 ||
+         format == WeightFormat::kFp4Group16 || format == WeightFormat::kQ2AffineGroup16;
 }
 // Returns the scale of a group of inputs of a quantized format with this largest magnitude > 0.
 float InputScaleOf(WeightFormat format, float largest);

@@ -33,12 +33,23 @@ TypeOf = Callable[[str], Type]
 Metadata = dict[str, float | bool | list[int]]
 
 
+# Of blocks for which there is no quantizer in Python.
+PLACES_OF_SCALES = {
+    Type.Q2_K: (80, 82),
+    Type.Q3_K: (108,),
+    Type.Q4_K: (0, 2),
+    Type.Q5_K: (0, 2),
+    Type.Q6_K: (208,),
+    Type.IQ4_NL: (0,),
+    Type.IQ4_XS: (0,),
+}
+
+
 def random_blocks(shape: tuple[int, ...], kind: Type, rng: np.random.Generator) -> np.ndarray:
-    """Blocks of any bits with sane scales, of a type for which there is no quantizer in Python."""
+    """Blocks of any bits with sane scales."""
     elements, size = gguf.GGML_QUANT_SIZES[kind]
     blocks = rng.integers(0, 256, (*shape[:-1], shape[-1] // elements, size), np.uint8)
-    places = {Type.Q4_K: (0, 2), Type.Q5_K: (0, 2), Type.Q6_K: (208,), Type.IQ4_NL: (0,)}[kind]
-    for place in places:
+    for place in PLACES_OF_SCALES[kind]:
         scale = rng.uniform(1e-4, 6e-4, blocks.shape[:-1]).astype("<f2")
         blocks[..., place : place + 2] = scale[..., None].view(np.uint8)
     return blocks.reshape(*shape[:-1], -1)
@@ -47,7 +58,7 @@ def random_blocks(shape: tuple[int, ...], kind: Type, rng: np.random.Generator) 
 def encode(weight: np.ndarray, kind: Type, rng: np.random.Generator) -> np.ndarray:
     if kind in (Type.F32, Type.F16):
         return weight.astype(np.float32 if kind == Type.F32 else np.float16)
-    if kind in (Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.IQ4_NL):
+    if kind in PLACES_OF_SCALES:
         return random_blocks(weight.shape, kind, rng)
     return gguf.quants.quantize(weight, kind)
 

@@ -174,15 +174,18 @@ KEPT = {
     Type.Q8_0: (8.5, "q8"),
     Type.Q4_0: (4.5, "q4"),
     Type.Q5_0: (7, "q6"),
-    Type.IQ4_NL: (8.5, "q8"),
+    Type.IQ4_NL: (4.5, "iq4"),
+    Type.IQ4_XS: (4.5, "iq4"),
     Type.MXFP4: (4.5, "mxfp4"),
     Type.Q4_1: (5, "q4"),
     Type.Q5_1: (7, "q6"),
+    Type.Q2_K: (4, "q2"),
+    Type.Q3_K: (5, "q4"),
     Type.Q4_K: (5, "q4"),
     Type.Q5_K: (7, "q6"),
     Type.Q6_K: (7, "q6"),
 }
-SUPER_BLOCKS = [Type.Q4_K, Type.Q5_K, Type.Q6_K]
+SUPER_BLOCKS = [Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.IQ4_XS]
 ROUNDED = [Type.Q4_1, Type.Q5_1, *SUPER_BLOCKS]  # their scales, to float16
 EXACT = [Type.F32, Type.F16, Type.BF16, *(kind for kind in KEPT if kind not in SUPER_BLOCKS)]
 
@@ -331,6 +334,8 @@ def test_codes_are_kept(tmp_path: Path, kind: Type) -> None:
         (Type.Q5_K, 7),
         (Type.Q6_K, 8),  # as with Q4_K in files that are called Q4_K_M
         (Type.Q5_0, 7),
+        (Type.Q3_K, 6),
+        (Type.IQ4_XS, 8.5),  # rounded
         (Type.Q8_0, 8.5),  # rounded
     ],
     ids=lambda case: getattr(case, "name", ""),
@@ -362,6 +367,8 @@ ON_GPUS = {
     Type.Q5_0: (8.5, 0.01),
     Type.Q5_1: (8.5, 0.05),  # rounded
     Type.Q6_K: (8.5, 0.05),
+    Type.Q2_K: (8.5, 0.05),
+    Type.IQ4_XS: (8.5, 0.01),
 }
 
 
@@ -596,7 +603,7 @@ def test_what_is_not_supported_is_named(tmp_path: Path) -> None:
     damaged(path, name, "lacks tensors of Qwen2ForCausalLM", name)
     replace(b"qwen2.embedding_length", b"qwen2.embedding_lengtx")
     damaged(path, "hidden_size", "config.json", "got nothing")
-    # Of the type Q3_K, whose tensor needs fewer bytes than are there.
+    # Of the type IQ3_S, whose tensor needs fewer bytes than are there.
     place = content.index(b"blk.0.attn_k.weight") + len(b"blk.0.attn_k.weight") + 4 + 16
-    path.write_bytes(content[:place] + (11).to_bytes(4, "little") + content[place + 4 :])
-    damaged(path, "model.layers.0.self_attn.k_proj.weight", "dtype Q3_K", "Q8_0, Q4_0, Q5_0")
+    path.write_bytes(content[:place] + (21).to_bytes(4, "little") + content[place + 4 :])
+    damaged(path, "model.layers.0.self_attn.k_proj.weight", "dtype IQ3_S", "Q8_0, Q4_0, Q5_0")
