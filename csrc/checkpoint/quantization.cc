@@ -11,7 +11,8 @@ namespace {
 
 constexpr char kSupported[] =
     "; supported: gptq (2, 3, 4 and 8 bits), awq (4 bits, versions gemm and gemv), "
-    "compressed-tensors (pack-quantized, int 4 and 8 bits; float-quantized, 8 bits), fp8, mxfp4";
+    "compressed-tensors (pack-quantized, int 4 and 8 bits; float-quantized, 8 bits; "
+    "nvfp4-pack-quantized), fp8, mxfp4, modelopt (FP8, NVFP4)";
 constexpr int64_t kMaxGroup = int64_t{1} << 24;
 
 constexpr Quantization MlcGroup(int bits, int64_t group_size) {
@@ -121,9 +122,23 @@ Quantization ReadCompressedFloats(const ConfigFields& group) {
   return quantization;
 }
 
+// Inputs stay floats, whatever their scheme says: they are not rounded to 4 bits.
+Quantization ReadCompressedNvfp4(const ConfigFields& group) {
+  constexpr int64_t kColumns = 16;
+  const ConfigFields weights = group.Object("weights");
+  Require(weights, "type", weights.String("type", "float"), {"float"});
+  Require(weights, "strategy", weights.String("strategy", "tensor_group"), {"tensor_group"});
+  if (GroupSize(weights) != kColumns) weights.FailValue("group_size", "16");
+  return {.format = QuantizedFormat::kCompressedNvfp4,
+          .bits = Bits(weights, "num_bits", {4}),
+          .group_size = kColumns};
+}
+
 Quantization ReadCompressedGroup(const ConfigFields& group, const std::string& format) {
-  if (group.String("format", format) == "float-quantized") return ReadCompressedFloats(group);
-  Require(group, "format", group.String("format", format), {"pack-quantized"});
+  const std::string own = group.String("format", format);
+  if (own == "float-quantized") return ReadCompressedFloats(group);
+  if (own == "nvfp4-pack-quantized") return ReadCompressedNvfp4(group);
+  Require(group, "format", own, {"pack-quantized"});
   RefuseObject(group, "input_activations");
   RefuseObject(group, "output_activations");
   const ConfigFields weights = group.Object("weights");
@@ -144,8 +159,7 @@ Quantization ReadCompressedGroup(const ConfigFields& group, const std::string& f
 
 Quantization ReadCompressedTensors(const ConfigFields& fields) {
   const std::string format = fields.String("format", "");
-  Require(fields, "format", format, {"pack-quantized", "float-quantized"});
-  RefuseObject(fields, "kv_cache_scheme");
+  Require(fields, "format", format, {"pack-quantized", "float-quantized", "nvfp4-pack-quantized"});
   RefuseObject(fields, "transform_config");
   const ConfigFields sparsity = fields.Object("sparsity_config");
   Require(sparsity, "format", sparsity.String("format", "dense"), {"dense"});
@@ -158,6 +172,14 @@ Quantization ReadCompressedTensors(const ConfigFields& fields) {
   return ReadCompressedGroup(groups.Object(names[0].c_str()), format);
 }
 
+// NVIDIA's ModelOpt. Scales of inputs, keys and values are not used, because these are not rounded.
+Quantization ReadModelopt(const ConfigFields& fields) {
+  const std::string algorithm = fields.String("quant_algo", "");
+  Require(fields, "quant_algo", algorithm, {"FP8", "NVFP4"});
+  if (algorithm == "FP8") return {.format = QuantizedFormat::kFloat8, .bits = 8};
+  return {.format = QuantizedFormat::kModeloptNvfp4, .bits = 4, .group_size = 16};
+}
+
 }  // namespace
 
 Quantization ReadQuantization(const ConfigFields& fields) {
@@ -167,6 +189,7 @@ Quantization ReadQuantization(const ConfigFields& fields) {
   if (method == "mxfp4") return {.format = QuantizedFormat::kMxfp4};
   if (method == "compressed-tensors") return ReadCompressedTensors(fields);
   if (method == "fp8") return ReadFloat8(fields);
+  if (method == "modelopt" || method == "modelopt_fp4") return ReadModelopt(fields);
   fields.Fail("quant_method", "= \"" + method + "\" is not supported" + kSupported);
 }
 

@@ -20,6 +20,8 @@ enum class QuantizedFormat : uint8_t {
   kMxfp4,
   kAwqGemv,
   kFloat8,
+  kCompressedNvfp4,
+  kModeloptNvfp4,
 };
 
 struct Quantization {

@@ -1,6 +1,7 @@
 #include "weights/quantized_formats.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 #include "support/error.h"
 #include "weights/float8_weight.h"
+#include "weights/nvfp4_weight.h"
 #include "weights/quantized_weight.h"
 
 namespace mlc_native {
@@ -55,6 +57,8 @@ class Parts {
     const Checkpoint::Entry* entry = checkpoint_.Find(base_ + suffix);
     return entry == nullptr ? 2 : entry->tensor->shape.size();
   }
+
+  bool reads_data() const { return checkpoint_.reads_data(); }
 
   [[noreturn]] void Fail(const char* suffix, const std::string& what) const {
     throw LoadError(base_ + suffix, Where(suffix) + what);
@@ -143,6 +147,9 @@ class Parts {
   }
   std::unique_ptr<WeightSource> FinishFloat8(const Float8Parts& parts) {
     return std::make_unique<Float8Weight>(std::move(taken_), std::move(held_), parts);
+  }
+  std::unique_ptr<WeightSource> FinishNvfp4(const Nvfp4Parts& parts) {
+    return std::make_unique<Nvfp4Weight>(std::move(taken_), std::move(held_), parts);
   }
 
  private:
@@ -327,6 +334,38 @@ std::unique_ptr<WeightSource> OpenFloat8(Parts parts) {
                              .block_columns = block_columns});
 }
 
+// compressed-tensors: weight_packed [rows, columns / 2], weight_scale [rows, columns / 16],
+// weight_global_scale [1], which divides. ModelOpt: weight, weight_scale, and weight_scale_2, a
+// factor in a tensor without dimensions or of one element.
+std::unique_ptr<WeightSource> OpenNvfp4(Parts parts) {
+  const bool divides = parts.quantization.format == QuantizedFormat::kCompressedNvfp4;
+  const char* codes = divides ? ".weight_packed" : ".weight";
+  const char* of_all = divides ? ".weight_global_scale" : ".weight_scale_2";
+  if (parts.columns % kNvfp4Columns != 0) {
+    parts.Fail(codes, std::to_string(parts.columns) + " columns are no whole groups of " +
+                          std::to_string(kNvfp4Columns) + ", which NVFP4 has");
+  }
+  const LoadedTensor* packed =
+      parts.Hold(parts.Take(codes, {"U8"}, {parts.rows, parts.columns / 2}));
+  const LoadedTensor* scales = parts.Hold(
+      parts.Take(".weight_scale", {"F8_E4M3"}, {parts.rows, parts.columns / kNvfp4Columns}));
+  const Checkpoint::Entry& scale =
+      parts.Take(of_all, {"F32"}, parts.RankOf(of_all) == 0 ? Shape{} : Shape{1});
+  Nvfp4Parts found{.codes = packed,
+                   .scales = scales,
+                   .scale_of_all = std::nullopt,
+                   .divides = divides,
+                   .columns = parts.columns};
+  if (parts.reads_data()) {
+    found.scale_of_all = Parts::ReadAll<float>(scale)[0];
+    if (!std::isfinite(*found.scale_of_all) || *found.scale_of_all == 0) {
+      parts.Fail(of_all, "is " + std::to_string(*found.scale_of_all) +
+                             ", must be a finite number other than 0");
+    }
+  }
+  return parts.FinishNvfp4(found);
+}
+
 }  // namespace
 
 std::string QuantizedTensorName(QuantizedFormat format, const std::string& base) {
@@ -338,10 +377,12 @@ std::string QuantizedTensorName(QuantizedFormat format, const std::string& base)
     case QuantizedFormat::kAwqGemv:
       return base + ".qweight";
     case QuantizedFormat::kCompressedTensors:
+    case QuantizedFormat::kCompressedNvfp4:
       return base + ".weight_packed";
     case QuantizedFormat::kMxfp4:
       break;  // mxfp4_weight.h
     case QuantizedFormat::kFloat8:
+    case QuantizedFormat::kModeloptNvfp4:
       return base + ".weight";
   }
   return base;
@@ -364,6 +405,9 @@ std::unique_ptr<WeightSource> OpenQuantized(const Quantization& quantization,
       return OpenCompressedTensors(std::move(parts));
     case QuantizedFormat::kFloat8:
       return OpenFloat8(std::move(parts));
+    case QuantizedFormat::kCompressedNvfp4:
+    case QuantizedFormat::kModeloptNvfp4:
+      return OpenNvfp4(std::move(parts));
     case QuantizedFormat::kMxfp4:
       break;
   }

@@ -22,7 +22,7 @@ Tensors = dict[str, np.ndarray]  # bfloat16 as its bits, in uint16
 WEIGHTS = "model.safetensors"
 DTYPES = {
     "F32": "f4", "F16": "f2", "BF16": "u2", "F64": "f8", "I64": "i8", "I32": "i4", "I8": "i1",
-    "F8_E4M3": "V1",
+    "F8_E4M3": "V1", "U8": "u1",
 }  # fmt: skip
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # column of the i-th nibble of a word
 
@@ -331,6 +331,16 @@ def spread(scale: np.ndarray, shape: tuple[int, int], block: tuple[int, int]) ->
     return scale[rows][:, columns]
 
 
+def to_float8(values: np.ndarray) -> np.ndarray:
+    """The nearest bytes of E4M3."""
+    table = float8_values()
+    finite = np.flatnonzero(~np.isnan(table))
+    order = finite[np.argsort(table[finite], kind="stable")]
+    place = np.searchsorted(table[order], values).clip(1, len(order) - 1)
+    lower = values - table[order[place - 1]] < table[order[place]] - values
+    return order[place - lower].astype(np.uint8)
+
+
 def write_float8(f: Format, base: str, weight: np.ndarray, rng: np.random.Generator) -> Tensors:
     """weight in E4M3, and the scales of blocks that make the largest magnitude 448."""
     del rng
@@ -342,13 +352,7 @@ def write_float8(f: Format, base: str, weight: np.ndarray, rng: np.random.Genera
     scale = (np.abs(tiles).max((1, 3)) / 448).astype(np.float32)
     if f.bfloat16_scales:
         scale = from_bfloat16(to_bfloat16(scale))
-    values = float8_values()
-    finite = np.flatnonzero(~np.isnan(values))
-    order = finite[np.argsort(values[finite], kind="stable")]
-    scaled = weight / spread(scale, weight.shape, block)
-    place = np.searchsorted(values[order], scaled).clip(1, len(order) - 1)
-    lower = scaled - values[order[place - 1]] < values[order[place]] - scaled
-    codes = order[place - lower].astype(np.uint8)
+    codes = to_float8(weight / spread(scale, weight.shape, block))
     shape = f.options["scale_shape"](grid)
     stored = to_bfloat16(scale) if f.bfloat16_scales else scale
     return {
@@ -378,6 +382,44 @@ def compressed_floats(strategy: str, **fields: Any) -> dict[str, Any]:
     return {
         "quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"],
         "config_groups": {"group_0": group},
+    }  # fmt: skip
+
+
+# What the 16 codes of E2M1 mean.
+FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+
+
+def write_nvfp4(f: Format, base: str, weight: np.ndarray, rng: np.random.Generator) -> Tensors:
+    """Two codes of E2M1 in a byte, E4M3 scales of 16 columns, and one scale of those."""
+    del rng
+    of_all = (np.abs(weight).max() / (6 * 448)).astype(np.float32)
+    groups = weight.reshape(weight.shape[0], -1, 16)
+    scales = to_float8(np.abs(groups).max(2) / 6 / of_all)
+    scaled = groups / (float8_values()[scales] * of_all)[..., None]
+    codes = np.abs(scaled[..., None] - FLOAT4).argmin(-1).astype(np.uint8).reshape(weight.shape)
+    names = f.options["names"]
+    stored = np.float32(1) / of_all if f.options["divides"] else of_all
+    return {
+        f"{base}.{names[0]}": codes[:, ::2] | codes[:, 1::2] << 4,
+        f"{base}.{names[1]}": scales.view("V1"),
+        f"{base}.{names[2]}": np.full(f.options["shape"], stored, np.float32),
+    }
+
+
+def read_nvfp4(f: Format, base: str, t: Tensors) -> np.ndarray:
+    packed, scales, of_all = (t[f"{base}.{name}"] for name in f.options["names"])
+    codes = np.stack([packed & 15, packed >> 4], -1).reshape(len(packed), -1)
+    factors = float8_values()[scales.view(np.uint8)]
+    factors = factors / of_all if f.options["divides"] else factors * of_all
+    return FLOAT4[codes] * np.repeat(factors, 16, axis=1)
+
+
+def compressed_nvfp4() -> dict[str, Any]:
+    form = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
+    group = {"weights": form, "input_activations": form | {"dynamic": "local"}}
+    return {
+        "quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized",
+        "kv_cache_scheme": {"num_bits": 8, "type": "float"}, "config_groups": {"group_0": group},
     }  # fmt: skip
 
 
@@ -452,6 +494,23 @@ FORMATS: dict[str, Format] = {
         write_float8, read_float8, compressed_floats("channel"),
         options={"block": (1, 0), "scale": "weight_scale", "scale_shape": list},
         bfloat16_scales=True,
+    ),
+    "compressed-nvfp4": Format(
+        write_nvfp4, read_nvfp4, compressed_nvfp4(), group_size=-1,
+        options={"names": ("weight_packed", "weight_scale", "weight_global_scale"),
+                 "divides": True, "shape": (1,)},
+    ),
+    "modelopt-nvfp4": Format(
+        write_nvfp4, read_nvfp4,
+        {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"],
+         "kv_cache_scheme": {"num_bits": 8, "type": "float"}, "producer": {"name": "modelopt"}},
+        group_size=-1,
+        options={"names": ("weight", "weight_scale", "weight_scale_2"), "divides": False,
+                 "shape": ()},
+    ),
+    "modelopt-fp8": Format(
+        write_float8, read_float8, {"quant_method": "modelopt", "quant_algo": "FP8"},
+        options={"block": (0, 0), "scale": "weight_scale", "scale_shape": lambda _: []},
     ),
     "compressed-float8-block": Format(
         write_float8, read_float8, compressed_floats("block", block_structure=[64, 64]),
