@@ -46,6 +46,7 @@ void Products(Bench& bench) {
                   {"fp8", WeightFormat::kFloat8},
                   {"q8", WeightFormat::kQ8},
                   {"q4", WeightFormat::kQ4},
+                  {"nvfp4", WeightFormat::kFp4Group16},
                   {"q8_0", WeightFormat::kQ8Group32, DType::kFloat16},
                   {"q4_k", WeightFormat::kQ4Affine, DType::kFloat16}};
   for (const auto& [format_name, format, dtype] : kFormats) {

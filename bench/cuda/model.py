@@ -513,7 +513,7 @@ MODELS = {
 }
 KERNEL_SHAPES = {"qwen3-0.6b": "0.6B", "llama-3.2-1b": "1B", "llama-3.1-8b": "8B"}
 LATENT_SHAPES = {"deepseek-v2-lite": LatentHeads(16), "glm-4.7-flash": LatentHeads(20)}
-BITS = {"bf16": 16, "fp8": 8.5, "q8": 8.25, "q4": 4.5, "q8_0": 8.5, "q4_k": 5}
+BITS = {"bf16": 16, "fp8": 8.5, "q8": 8.25, "q4": 4.5, "nvfp4": 5, "q8_0": 8.5, "q4_k": 5}
 
 
 def predict_kernel(name: str, predictor: Predictor | None = None) -> float | None:

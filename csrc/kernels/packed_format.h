@@ -54,6 +54,13 @@ inline constexpr int8_t kMxfp4Doubled[16] = {0, 1,  2,  3,  4,  6,  8,  12,
 inline constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                           1,    13,   25,  38,  53,  69,  89,  113};
 
+// Index of one of them.
+constexpr uint8_t IndexIn(const int8_t (&values)[16], int8_t value) {
+  uint8_t index = 0;
+  while (index < 15 && values[index] != value) ++index;
+  return index;
+}
+
 struct PanelLayout {
   int64_t group;        // k
   int64_t code_bits;    // of one element

@@ -318,10 +318,7 @@ struct TableGroup {
   }
   static Stored FromCodes(const int8_t* codes, int64_t count, const uint16_t* scale) {
     QuantizedGroup<kLayout.group> group{.scale = *scale, .codes = {}};
-    for (int64_t i = 0; i < count; ++i) {
-      const auto* const found = std::ranges::find(kValues, codes[i]);
-      group.codes[i] = static_cast<uint8_t>(found - kValues);
-    }
+    for (int64_t i = 0; i < count; ++i) group.codes[i] = IndexIn(kValues, codes[i]);
     return Store(group);
   }
   static Stored Store(const QuantizedGroup<kLayout.group>& group) { return Places::Store(group); }

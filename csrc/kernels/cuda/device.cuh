@@ -169,7 +169,7 @@ __device__ inline void CopyAsync16(void* shared, const void* global, bool valid)
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes)
                : "memory");
 }
-// The same of 4 or 8 bytes.
+// The same of 4, 8 or 16 bytes, through the level-1 cache.
 template <int kBytes>
 __device__ inline void CopyAsyncFew(void* shared, const void* global, bool valid) {
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
@@ -335,6 +335,16 @@ MLC_CUDA_HOST int NumMultiprocessors() {
   CheckCuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
             "number of multiprocessors");
   return count;
+}
+
+// The shared memory that the blocks of a multiprocessor of the current device have together.
+MLC_CUDA_HOST size_t SharedBytesOfMultiprocessor() {
+  int device = 0;
+  int bytes = 0;
+  CheckCuda(cudaGetDevice(&device), "current device");
+  CheckCuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device),
+            "shared memory of a multiprocessor");
+  return static_cast<size_t>(bytes);
 }
 
 // What every supported GPU lets a block have (compute capability 8.6, 8.9 and 12.0 no more).

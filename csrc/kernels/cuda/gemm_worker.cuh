@@ -238,9 +238,9 @@ class GemmWorker {
 
   __device__ Pairs Block(int slot, const Weights& weights, int tile, int half, int block) const {
     const typename Format::Step& step = weights.rows[tile][half];
-    if constexpr (Format::kHasShifts) {
+    if constexpr (Format::kBlockReadsScales) {
       static_assert(kParts == 1 && kGroupBlocks == 1);
-      return Format::Shifted(step, block, ScaleBits(slot, tile, half)[block]);
+      return Format::BlockWith(step, block, ScaleBits(slot, tile, half)[block]);
     } else {
       return Format::Block(step, block);
     }

@@ -10,14 +10,15 @@
 //   q4       16                       lane t: blocks 0 ... 3, a 32-bit word each. Element 2 j of
 //   the
 //                                     block's eight is in bits 4 j, element 2 j + 1 in 4 j + 16.
-//   mxfp4    16                       as q4
+//   fp4      16                       as q4; mxfp4 and nvfp4
 //
-// Scales [n, steps * groups of a step] follow the codes, in float16 (mxfp4: bfloat16; fp8: float32,
+// Scales [n, steps * groups of a step] follow the codes, in float16 (fp4: bfloat16; fp8: float32,
 // because a checkpoint's scales have no more than 24 bits and any exponent; q4 affine: float16, and
 // the shift in float16 behind it).
 //
 // The types of GGUF, q8 with groups of 32 and q4 affine, are there for float16, the type that files
-// with them have, and not for bfloat16, where a shifted code would lose bits.
+// with them have, and not for bfloat16, where a shifted code would lose bits. NVFP4 is there for
+// bfloat16, which its checkpoints have.
 #pragma once
 
 #include "kernels/cuda/gemv_layout.h"
@@ -42,7 +43,7 @@ struct PlainFormat {
   static constexpr int kStepsAhead = 1;
 
   static constexpr bool kPadsSteps = false;
-  static constexpr bool kHasShifts = false;
+  static constexpr bool kBlockReadsScales = false;
   static constexpr bool kWalks = true;    // whether blocks of Gemv gain by walking over tiles
   static constexpr bool kIsRare = false;  // in dense products, which then have fewer kernels
 
@@ -94,8 +95,8 @@ struct QuantizedFormat {
   static constexpr int kVectorBlocks = kBlocks / kVectors;
   static constexpr int kScaleBytes = kGroups * static_cast<int>(sizeof(ScaleBits));
   static constexpr int kStepsAhead = kBlocks / kVectors;  // as many bytes as of PlainFormat
-  static constexpr bool kPadsSteps = true;   // the codes behind the last k are those of zero
-  static constexpr bool kHasShifts = false;  // Block adds what lies beside the scales
+  static constexpr bool kPadsSteps = true;          // the codes behind the last k are those of zero
+  static constexpr bool kBlockReadsScales = false;  // Block needs the scales, or what is with them
   static constexpr bool kWalks = true;
   static constexpr bool kIsRare = false;
 
@@ -296,14 +297,14 @@ struct Q4AffineFormat : QuantizedFormat<T, 1, 1, uint32_t> {
   using Step = typename QuantizedFormat<T, 1, 1, uint32_t>::Step;
   static constexpr int kStepsAhead = 2;      // scales are as many bytes as codes
   static constexpr bool kPadsSteps = false;  // no code is zero in every group
-  static constexpr bool kHasShifts = true;
+  static constexpr bool kBlockReadsScales = true;
   static constexpr bool kIsRare = true;
 
   __device__ static Pairs Block(const Step& step, int b) {
-    return Shifted(step, b, Q4AffineFormat::BitsOfScale(step, b));
+    return BlockWith(step, b, Q4AffineFormat::BitsOfScale(step, b));
   }
   // With these bits instead of the step's.
-  __device__ static Pairs Shifted(const Step& step, int b, uint32_t scale_bits) {
+  __device__ static Pairs BlockWith(const Step& step, int b, uint32_t scale_bits) {
     const uint32_t word = Word(step.raw[0], b);
     const uint32_t shift = __byte_perm(scale_bits, 0, 0x3232u);  // twice
     Pairs out;
@@ -357,6 +358,37 @@ struct Mxfp4Format : QuantizedFormat<T, 1, 1> {
   }
 };
 
+// NVFP4: a code is an index into kMxfp4Doubled, groups of 16. Two lanes of the four that share a
+// row have the one group of a block, two the other, so codes are multiplied by their scales in
+// front of the product, and rounded to T. A word has the scales of a block.
+template <typename T>
+struct Nvfp4Format : QuantizedFormat<T, 1, 1, uint32_t> {
+  static_assert(std::is_same_v<T, BFloat16>);
+  using Step = typename QuantizedFormat<T, 1, 1, uint32_t>::Step;
+  static constexpr int kStepsAhead = 2;  // scales are as many bytes as codes
+  static constexpr bool kBlockReadsScales = true;
+  static constexpr bool kIsRare = true;
+
+  __device__ static Pairs Block(const Step& step, int b) {
+    return BlockWith(step, b, Nvfp4Format::BitsOfScale(step, b));
+  }
+  // With these bits instead of the step's.
+  __device__ static Pairs BlockWith(const Step& step, int b, uint32_t scale_bits) {
+    constexpr uint32_t kMinusZero = 0x80008000u;
+    const uint32_t word = Word(step.raw[0], b);
+    const bool is_second = threadIdx.x % kRowLanes >= kRowLanes / 2;
+    const uint32_t scale = __byte_perm(scale_bits, 0, is_second ? 0x3232u : 0x1010u);  // twice
+    Pairs out;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      out.pair[j] = FmaBFloat16x2(Mxfp4Format<T>::Pair(word, j), scale, kMinusZero);
+    }
+    return out;
+  }
+  __device__ static float ScaleOf(uint32_t) { return 1; }
+  __device__ static float Scale(const Step&, int) { return 1; }
+};
+
 // Calls f(TypeTag of the format with activations of type T) (host).
 template <typename T, typename F>
 void WithGemvFormat(WeightFormat format, DType dtype, const F& f) {
@@ -371,6 +403,9 @@ void WithGemvFormat(WeightFormat format, DType dtype, const F& f) {
       return f(TypeTag<Float8Format<T>>());
     case WeightFormat::kQ8Group32:
       if constexpr (std::is_same_v<T, Float16>) return f(TypeTag<Q8Group32Format<T>>());
+      break;
+    case WeightFormat::kFp4Group16:
+      if constexpr (std::is_same_v<T, BFloat16>) return f(TypeTag<Nvfp4Format<T>>());
       break;
     case WeightFormat::kQ4Affine:
       if constexpr (std::is_same_v<T, Float16>) return f(TypeTag<Q4AffineFormat<T>>());

@@ -305,6 +305,7 @@ void WarpgroupPrefillAttention(const KvPages& kv, const AttentionArgs& args,
 //   kFloat32, kBFloat16, kFloat16   row-major [n, k], of the type of x
 //   kQ8, kQ4, kMxfp4, kFloat8       PackGemvWeights' layout; x of 16 bits
 //   kQ8Group32, kQ4Affine           PackGemvWeights' layout; x of float16
+//   kFp4Group16                     PackGemvWeights' layout; x of bfloat16
 // Products of 16-bit types may go on with what they have computed, instead of storing it:
 //   activates   y[m, n / 2] = act(the first n / 2) * the others, or y[m, n] = act(all) without a
 //               gate, with the bits of Gemv and Activate. Not kXielu
@@ -363,6 +364,7 @@ void WarpgroupGemm(const GemvArgs& args, Stream stream);
 // are scale * (code - offset), with float16 scales, offset 128 or 8 and groups of 64 or 32 k; of
 // kQ4Affine a shift in float16, which is behind each scale, is added to the difference; of kMxfp4
 // they are scale * kMxfp4Doubled[code] (packed_format.h), with bfloat16 scales and groups of 32; of
+// kFp4Group16 the same, rounded to bfloat16, with groups of 16; of
 // kFloat8 they are scale * the E4M3 number, with float32 scales and groups of 64. k is padded to a
 // multiple of kGemvStep with zeros (of kQ4Affine, products skip it). Runs on the host.
 inline constexpr int64_t kGemvStep = 128;

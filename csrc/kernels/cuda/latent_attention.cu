@@ -280,9 +280,13 @@ LatentArgs ArgsOf(const KvPages& kv, const AttentionArgs& args) {
   return kernel_args;
 }
 
+// As many as run at once: GPUs with little shared memory hold fewer blocks than others.
 template <typename Shape>
-int64_t PersistentBlocks() {
-  return int64_t{NumMultiprocessors()} * Shape::kBlocks;
+int64_t PersistentBlocks(size_t shared_bytes) {
+  constexpr size_t kReserved = 1024;  // by CUDA, of a block
+  const size_t fit = SharedBytesOfMultiprocessor() / (shared_bytes + kReserved);
+  return int64_t{NumMultiprocessors()} *
+         std::min<int64_t>(Shape::kBlocks, std::max<size_t>(fit, 1));
 }
 
 template <typename T, typename Kv, typename Shape>
@@ -296,7 +300,8 @@ void LaunchWorkers(const LatentArgs& args, int64_t num_blocks, Stream stream) {
 template <typename T, typename Kv, typename Shape>
 void LaunchForSplits(LatentArgs args, Stream stream) {
   args.pieces = PiecesOf(args.a.q_heads, Shape::kRows);
-  LaunchWorkers<T, Kv, Shape>(args, PersistentBlocks<Shape>(), stream);
+  const size_t bytes = sizeof(typename Shape::template Shared<T, Kv>);
+  LaunchWorkers<T, Kv, Shape>(args, PersistentBlocks<Shape>(bytes), stream);
 }
 
 }  // namespace latent_attention_cu
@@ -327,7 +332,7 @@ void LatentDecodeAttention(const KvPages& kv, const AttentionArgs& args, const D
       using Kv = typename decltype(kv_tag)::Type;
       if constexpr (sizeof(T) == 4) {
         kernel_args.pieces = PiecesOf(args.q_heads, kMaxItemHeads);
-        const dim3 grid(static_cast<unsigned>(PersistentBlocks<LatentShape<1>>()));
+        const dim3 grid(static_cast<unsigned>(PersistentBlocks<LatentShape<1>>(0)));
         Launch(FloatLatentAttentionKernel, {.grid = grid, .threads = kFloatThreads}, stream,
                kernel_args);
       } else if (args.q_heads <= LatentShape<1>::kRows) {

@@ -26,6 +26,7 @@ Packing PackingOf(WeightFormat format, int64_t k) {
       case WeightFormat::kQ4Affine:
         return 8;
       case WeightFormat::kMxfp4:
+      case WeightFormat::kFp4Group16:
       case WeightFormat::kFloat8:
         return 0;
       default:

@@ -69,7 +69,7 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   buffers.qkv = rows(std::max(QkvSize(config), config.values_size()));
   buffers.attention = rows(AttentionSize(config));
   if (config.latent) {
-    buffers.latents = rows(config.latent_size());
+    buffers.latents = rows(LatentRow(config));
     buffers.queries = rows(config.latent->q_rank > 0 ? config.query_up_size() : 0);
   }
   const bool is_dense = !std::ranges::all_of(config.layers, &LayerConfig::has_experts);

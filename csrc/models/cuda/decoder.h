@@ -62,6 +62,7 @@ class CudaDecoder {
   // y[m, n] = x[m, k] w^T (+ bias) for many rows of prompts, whose bits may depend on their number.
   // False, or empty: not for it, and they are computed as decode rows are, in Gemv's order.
   using ManyRows = std::function<bool(const kernels::cuda::GemvArgs&, kernels::cuda::Stream)>;
+  static constexpr int64_t kManyRowsAlign = 256;  // bytes, of x and y
 
   struct Limits {
     int64_t max_rows = 0;
@@ -142,6 +143,11 @@ class CudaDecoder {
   }
   static int64_t AttentionSize(const ModelConfig& config) {
     return config.num_heads * ValueDim(config);
+  }
+  // Elements from one row of Buffers::latents to the next: any row may be the first of a ManyRows.
+  static int64_t LatentRow(const ModelConfig& config) {
+    constexpr int64_t kElements = kManyRowsAlign / 2;  // of the smallest type
+    return (config.latent_size() + kElements - 1) / kElements * kElements;
   }
   static int64_t QkvSize(const ModelConfig& config) {
     return config.latent ? config.q_size() : config.qkv_size();

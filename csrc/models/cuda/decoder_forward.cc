@@ -14,8 +14,6 @@ namespace {
 
 using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 
-constexpr uintptr_t kManyRowsAlign = 256;  // that ManyRows wants
-
 // Up to which size of the residual products normalize it, and above which one where the first of
 // them is quantized: blocks that read few weights wait for the norm (measured on an H100, with
 // cuda_kernels --only "norm ").
@@ -162,10 +160,11 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
   const Linear& linear = weights_.layers[layer].linear(role);
   switch (role) {
     case LinearRole::kQkv:
-      return LaunchLinear(
-          config_.attends_to_joined()
-              ? LinearArgs(linear, buffers_.joined, buffers_.qkv)
-              : LinearOfInput(linear, config_.latent ? buffers_.latents : buffers_.qkv));
+      if (config_.attends_to_joined()) {
+        return LaunchLinear(LinearArgs(linear, buffers_.joined, buffers_.qkv));
+      }
+      if (!config_.latent) return LaunchLinear(LinearOfInput(linear, buffers_.qkv));
+      return LaunchLinear(LatentsOfInput(linear));
     case LinearRole::kOut:
       return Defer(
           LinearArgs(linear, config_.latent ? MakeValues(layer) : attention_, buffers_.output));
@@ -313,6 +312,12 @@ GemvArgs CudaDecoder::Ops::LinearOfInput(const Linear& linear, void* y) {
   return args;
 }
 
+GemvArgs CudaDecoder::Ops::LatentsOfInput(const Linear& linear) {
+  GemvArgs args = LinearOfInput(linear, buffers_.latents);
+  args.ldy = LatentRow(config_);
+  return args;
+}
+
 void CudaDecoder::Ops::Defer(const GemvArgs& args) {
   MLC_CHECK(!deferred_);
   deferred_ = args;
@@ -332,7 +337,7 @@ void CudaDecoder::Ops::LaunchLinear(const GemvArgs& args) const {
   rest.x = Advance(args.x, first.m * args.ldx, args.dtype);
   rest.y = Advance(args.y, first.m * args.ldy, args.float_output ? DType::kFloat32 : args.dtype);
   const auto is_aligned = [](const void* data) {
-    return reinterpret_cast<uintptr_t>(data) % kManyRowsAlign == 0;
+    return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(kManyRowsAlign) == 0;
   };
   if (rest.m > kMaxGemvRows && many_rows && is_aligned(rest.x) && is_aligned(rest.y) &&
       many_rows(rest, stream_)) {

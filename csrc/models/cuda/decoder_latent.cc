@@ -11,7 +11,7 @@ using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 void CudaDecoder::Ops::NormalizeQueryLatents(size_t layer) const {
   kernels::cuda::Normalize({.dtype = weights_.dtype,
                             .x = buffers_.latents,
-                            .ld = config_.latent_size(),
+                            .ld = LatentRow(config_),
                             .weight = weights_.layers[layer].norm(NormRole::kQ).weight,
                             .weight_offset = config_.norm_weight_offset,
                             .eps = kLatentNormEps,
@@ -48,13 +48,13 @@ void CudaDecoder::Ops::WriteLatents(size_t layer) const {
   const LatentConfig& latent = *config_.latent;
   const int64_t kv_latent = config_.query_latent_size();
   const DType dtype = weights_.dtype;
-  RowsOfHeads queries{buffers_.latents, config_.latent_size(), latent.query_dim()};
+  RowsOfHeads queries{buffers_.latents, LatentRow(config_), latent.query_dim()};
   if (latent.q_rank > 0) {
     NormalizeQueryLatents(layer);
     queries = {buffers_.queries, config_.query_up_size(), latent.query_dim()};
     GemvArgs up = LinearArgs(weights_.layers[layer].linear(LinearRole::kQueryUp), buffers_.latents,
                              buffers_.queries);
-    up.ldx = config_.latent_size();
+    up.ldx = LatentRow(config_);
     LaunchLinear(up);
   }
   ProjectHeads(layer, LinearRole::kHeadKeyUp, queries,
@@ -66,7 +66,7 @@ void CudaDecoder::Ops::WriteLatents(size_t layer) const {
                                .ld_queries = queries.ld,
                                .query_step = queries.step,
                                .latents = Advance(buffers_.latents, kv_latent, dtype),
-                               .ld_latents = config_.latent_size(),
+                               .ld_latents = LatentRow(config_),
                                .norm = weights_.layers[layer].norm(NormRole::kK).weight,
                                .weight_offset = config_.norm_weight_offset,
                                .eps = kLatentNormEps,

@@ -95,6 +95,7 @@ class CudaDecoder::Ops {
   kernels::cuda::GemvArgs LinearArgs(const Linear& linear, const void* x, void* y) const;
   // Of the input, which it normalizes if that was left to do.
   kernels::cuda::GemvArgs LinearOfInput(const Linear& linear, void* y);
+  kernels::cuda::GemvArgs LatentsOfInput(const Linear& linear);
   void LaunchLinear(const kernels::cuda::GemvArgs& args) const;
   // A linear that what comes next may become a part of. The next operation launches it.
   void Defer(const kernels::cuda::GemvArgs& args);

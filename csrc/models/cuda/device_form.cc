@@ -77,6 +77,23 @@ void PackQuantized(const PackedMatrix& matrix, int64_t row, const kernels::PackS
   }
 }
 
+// What PackGemvWeights takes for a code, and for a word of scales.
+uint8_t DeviceCode(WeightFormat format, int8_t code) {
+  switch (format) {
+    case WeightFormat::kMxfp4:
+    case WeightFormat::kFloat8:
+      return static_cast<uint8_t>(code);
+    case WeightFormat::kFp4Group16:
+      return kernels::IndexIn(kernels::kMxfp4Doubled, code);
+    default:
+      return static_cast<uint8_t>(code + (1 << (kernels::LayoutOf(format).code_bits - 1)));
+  }
+}
+uint16_t DeviceScale(WeightFormat format, uint16_t scale) {
+  if (format != WeightFormat::kFp4Group16) return scale;
+  return FloatToBFloat16(Float16ToFloat(scale));
+}
+
 }  // namespace
 
 std::array<size_t, 2> DeviceForm::RowBytes(WeightFormat format, int64_t k) {
@@ -114,19 +131,19 @@ void DeviceForm::Pack(const PackedMatrix& matrix, int64_t row,
 void DeviceForm::Pack(const PackedMatrix& matrix, int64_t row,
                       const kernels::PackCodes& rows) const {
   const kernels::PanelLayout layout = kernels::LayoutOf(matrix.format);
-  const bool is_signed =
-      matrix.format != WeightFormat::kMxfp4 && matrix.format != WeightFormat::kFloat8;
-  const int offset = is_signed ? 1 << (layout.code_bits - 1) : 0;
   const int64_t words = ScaleWords(matrix.format);
   QuantizedRow out(matrix.format, matrix.k);
   const int64_t stored_groups = (matrix.k + rows.group - 1) / rows.group;
   for (int64_t i = 0; i < rows.rows; ++i) {
     for (int64_t k = 0; k < matrix.k; ++k) {
-      out.codes[k] = static_cast<uint8_t>(rows.codes[i * rows.ld + k] + offset);
+      out.codes[k] = DeviceCode(matrix.format, rows.codes[i * rows.ld + k]);
     }
     for (int64_t g = 0; g < layout.Groups(matrix.k); ++g) {
       const int64_t stored = i * stored_groups + g * layout.group / rows.group;
-      std::copy_n(rows.scales + stored * words, words, out.scales.begin() + g * words);
+      for (int64_t word = 0; word < words; ++word) {
+        out.scales[g * words + word] =
+            DeviceScale(matrix.format, rows.scales[stored * words + word]);
+      }
     }
     Store(matrix, row + i, &out);
   }

@@ -20,16 +20,17 @@ constexpr int64_t kK = 88;  // not whole groups, nor steps
 class DeviceFormTest : public kernels::cuda::CudaKernelTest {
  protected:
   // A weight [kN, kK], read by products with rows of the unit matrix.
-  Floats Read(WeightFormat format, const std::vector<std::byte>& packed) {
+  Floats Read(WeightFormat format, const std::vector<std::byte>& packed,
+              DType dtype = DType::kFloat16) {
     const auto* bytes = reinterpret_cast<const uint8_t*>(packed.data());
     const DeviceBytes weight(std::vector<uint8_t>(bytes, bytes + packed.size()));
     Floats unit(kK * kK);
     for (int64_t i = 0; i < kK; ++i) unit[i * kK + i] = 1;
-    const DeviceBytes x(kernels::cuda::Encode(DType::kFloat16, unit));
+    const DeviceBytes x(kernels::cuda::Encode(dtype, unit));
     const DeviceArray<float> y(static_cast<size_t>(kK * kN));
     for (int64_t row = 0; row < kK; row += kernels::cuda::kMaxGemvRows) {
       kernels::cuda::Gemv({.format = format,
-                           .dtype = DType::kFloat16,
+                           .dtype = dtype,
                            .weight = weight.data(),
                            .n = kN,
                            .k = kK,
@@ -165,6 +166,32 @@ TEST_F(DeviceFormTest, CodesOfMxfp4StayWhatTheyAre) {
   for (int64_t i = 0; i < kN * kK; ++i) {
     const float scale = BFloat16ToFloat(scales[i / kK * kGroups + i % kK / kGroup]);
     ASSERT_EQ(got[i], scale * static_cast<float>(kernels::kMxfp4Doubled[codes[i]])) << i;
+  }
+}
+
+// Scales, and products of codes and scales, are rounded to bfloat16.
+TEST_F(DeviceFormTest, CodesOfNvfp4StayWhatTheyAre) {
+  constexpr int64_t kGroup = 16;
+  constexpr int64_t kGroups = (kK + kGroup - 1) / kGroup;
+  std::vector<int8_t> codes(kN * kK);
+  for (int8_t& code : codes) code = kernels::kMxfp4Doubled[RandomInt(0, 15)];
+  std::vector<uint16_t> scales(kN * kGroups);
+  for (uint16_t& scale : scales) {
+    scale = FloatToFloat16(static_cast<float>(RandomInt(1, 4000)) / 4096);
+  }
+  const auto rows = [&](int64_t begin, int64_t end) {
+    return kernels::PackCodes{.codes = codes.data() + begin * kK,
+                              .ld = kK,
+                              .scales = scales.data() + begin * kGroups,
+                              .group = kGroup,
+                              .rows = end - begin};
+  };
+  const Floats got =
+      Read(WeightFormat::kFp4Group16, Pack(WeightFormat::kFp4Group16, rows), DType::kBFloat16);
+  const auto rounded = [](float x) { return BFloat16ToFloat(FloatToBFloat16(x)); };
+  for (int64_t i = 0; i < kN * kK; ++i) {
+    const float scale = rounded(Float16ToFloat(scales[i / kK * kGroups + i % kK / kGroup]));
+    ASSERT_EQ(got[i], rounded(scale * static_cast<float>(codes[i]))) << i;
   }
 }
 

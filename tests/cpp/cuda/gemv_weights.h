@@ -16,6 +16,7 @@ namespace mlc_native::kernels::cuda {
 inline std::vector<WeightFormat> QuantizedFormats(DType dtype) {
   std::vector<WeightFormat> formats{WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4,
                                     WeightFormat::kFloat8};
+  if (dtype == DType::kBFloat16) formats.push_back(WeightFormat::kFp4Group16);
   if (dtype == DType::kFloat16) {
     formats.push_back(WeightFormat::kQ8Group32);
     formats.push_back(WeightFormat::kQ4Affine);
@@ -109,6 +110,11 @@ class GemvWeightsTest : public CudaKernelTest {
         std::memcpy(bits, &scale, sizeof scale);
         return scale;
       }
+      case WeightFormat::kFp4Group16: {  // few bits, so that products with codes are exact
+        *bits = FloatToBFloat16(
+            std::ldexp(static_cast<float>(RandomInt(8, 15)), static_cast<int>(RandomInt(-12, -8))));
+        return BFloat16ToFloat(*bits);
+      }
       case WeightFormat::kMxfp4:
         *bits = FloatToBFloat16(std::ldexp(1.0f, static_cast<int>(RandomInt(-10, -4))));
         return BFloat16ToFloat(*bits);
@@ -128,7 +134,8 @@ class GemvWeightsTest : public CudaKernelTest {
 
   static float Value(WeightFormat format, uint8_t code) {
     if (format == WeightFormat::kFloat8) return Float8Value(code);
-    if (format == WeightFormat::kMxfp4) return kMxfp4Doubled[code];
+    if (format == WeightFormat::kMxfp4 || format == WeightFormat::kFp4Group16)
+      return kMxfp4Doubled[code];
     return static_cast<float>(code - (1 << LayoutOf(format).code_bits) / 2);
   }
 };

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fake_model import find_test_library
 from families import FAMILIES
 from paged_driver import (
     PagedModel,
@@ -192,6 +193,7 @@ KEPT = {
     "compressed-nvfp4": 4.5,  # a scale for 16
     "modelopt-nvfp4": 4.5,
 }
+GROUP_OF_128 = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 64}  # steps of products
 GROUP_OF_64 = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32}
 
 
@@ -298,6 +300,22 @@ def test_nvfp4_has_a_format_of_its_own(tmp_path: Path) -> None:
     assert found["weight_format"] == "nvfp4 with float32"
     (matrix,) = [m for m in found["matrices"] if m["name"].endswith(".self_attn.o_proj.weight")]
     assert matrix["stored"] == "U8 + F8_E4M3 + F32, 4 bits in groups of 16"
+
+
+def test_gpus_keep_nvfp4(tmp_path: Path) -> None:
+    """In bfloat16, which such checkpoints have. Rows have their bits in every batch."""
+    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
+    quantized, floats = make_quantized(tmp_path, "tiny-llama", "modelopt-nvfp4", **GROUP_OF_128)
+    model = PagedModel(quantized, "bfloat16", model_lib=library)
+    wide = PagedModel(quantized, "bfloat16", quantization="off", model_lib=library)
+    sizes = [int(m.model.metadata["weight_bytes"]) for m in (model, wide)]
+    matrices = sum(w.size for name, w in load_file(floats / WEIGHTS).items() if "_proj" in name)
+    assert sizes[1] - sizes[0] == pytest.approx(matrices * (2 - 5 / 8), rel=0.01)
+    prompts = [PROMPT[:9], PROMPT[20:23], PROMPT[:17]]
+    together = [m.forward([(PagedSequence(p), len(p)) for p in prompts]) for m in (model, wide)]
+    alone = [model.forward([(PagedSequence(p), len(p))]) for p in prompts]
+    assert np.array_equal(together[0], np.concatenate(alone))
+    assert 0 < relative_error(*together) < 0.05
 
 
 @pytest.mark.parametrize("factor", [1e-6, 1e12])

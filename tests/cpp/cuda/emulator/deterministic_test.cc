@@ -88,5 +88,31 @@ TEST_F(DeterministicTest, ARowOf64HasTheBitsOfOne) {
             std::vector<float>(alone.begin(), alone.begin() + 8 * vocab));
 }
 
+// All sizes but those of latents are whole steps of what cuBLASLt wants.
+TEST_F(DeterministicTest, AnyRowOfLatentsMayBeTheFirstOfAPrompt) {
+  TinyModel latent("DeepseekV3ForCausalLM",
+                   std::string(kLatent) + R"(, "hidden_size": 128, "intermediate_size": 128,
+                           "num_attention_heads": 16, "num_key_value_heads": 16)");
+  ModelSource source = latent.Source("bfloat16");
+  source.deterministic = false;
+  const std::unique_ptr<Model> model = latent.Load(source);
+  const auto num_products = [&](int64_t rows_in_front) {
+    TestSequence prompt(7, 6);
+    TestBatch batch;
+    batch.AddPrompt(prompt, SomeTokens(40, 1));
+    std::vector<TestSequence> sequences(static_cast<size_t>(rows_in_front), TestSequence(0, 1));
+    for (int64_t i = 0; i < rows_in_front; ++i) {
+      sequences[i] = TestSequence(i, 1);
+      batch.Add(sequences[i], {4});
+    }
+    const int before = fake_cublas_lt_num_products();
+    Logits(*model, batch);
+    return fake_cublas_lt_num_products() - before;
+  };
+  const int without = num_products(0);
+  EXPECT_GT(without, 0);
+  for (int64_t rows : {1, 2, 3}) EXPECT_EQ(num_products(rows), without) << rows;
+}
+
 }  // namespace
 }  // namespace mlc_native

@@ -335,6 +335,7 @@ inline void WaitForPrevious() { emulator::WaitForPrevious(); }
 // ---- Launch ----
 
 inline int NumMultiprocessors() { return 3; }
+inline size_t SharedBytesOfMultiprocessor() { return 100 * 1024; }  // of consumer GPUs
 inline constexpr size_t kMostSharedBytes = 99 * 1024;
 inline constexpr size_t kMostSharedBytesOf90 = 227 * 1024;
 
