@@ -17,8 +17,8 @@
 // the shift in float16 behind it).
 //
 // The types of GGUF, q8 with groups of 32 and q4 affine, are there for float16, the type that files
-// with them have, and not for bfloat16, where a shifted code would lose bits. NVFP4 is there for
-// bfloat16, which its checkpoints have.
+// with them have, and not for bfloat16, where a shifted code would lose bits. FP8 and NVFP4 are
+// there for bfloat16, which their checkpoints have.
 #pragma once
 
 #include "kernels/cuda/gemv_layout.h"
@@ -228,8 +228,8 @@ struct Q8Group32Format : QuantizedFormat<T, 2, 1> {
 // Requires: no code is a NaN, which the loader refuses.
 template <typename T>
 struct Float8Format : QuantizedFormat<T, 2, 2, float> {
+  static_assert(std::is_same_v<T, BFloat16>);
   using Step = typename QuantizedFormat<T, 2, 2, float>::Step;
-  static constexpr bool kIsRare = std::is_same_v<T, Float16>;
 
   __device__ static Pairs Block(const Step& step, int b) {
     return BlockOfBytes<Float8Format>(step.raw[b / 2], b % 2);
@@ -239,27 +239,14 @@ struct Float8Format : QuantizedFormat<T, 2, 2, float> {
     return Float8Format::BitsOfScale(step, group);
   }
 
-  // Codes `byte`, which is even, and the next.
+  // Codes `byte`, which is even, and the next. A code's exponent and mantissa are moved to where
+  // those of T are. What T reads there is smaller, by the difference of the two exponents' offsets,
+  // than the number (subnormal numbers, too), and a multiplication by this power of two is exact.
   __device__ static uint32_t Pair(uint32_t word, int byte) {
-    if constexpr (kConvertsFloat8 && std::is_same_v<T, Float16>) {
-      return Float8PairToFloat16(static_cast<uint16_t>(word >> (8 * byte)));
-    } else {
-      return PairByBits(word, byte);
-    }
-  }
-
-  // The same for every T and GPU: a code's exponent and mantissa are moved to where those of T are.
-  // What T reads there is smaller, by the difference of the two exponents' offsets, than the number
-  // (subnormal numbers, too), and a multiplication by this power of two is exact.
-  __device__ static uint32_t PairByBits(uint32_t word, int byte) {
     const uint32_t high = __byte_perm(word, 0, 0x0404u + 0x1010u * byte + 0x1000u);
     const uint32_t sign = high & 0x80008000u;
     constexpr uint32_t kMinusZero = 0x80008000u;  // which leaves the sign of a zero
-    if constexpr (std::is_same_v<T, Float16>) {
-      return FmaFloat16x2(sign | (high >> 1 & 0x3f803f80u), 0x5c005c00u, kMinusZero);  // 2^8
-    } else {
-      return FmaBFloat16x2(sign | (high >> 4 & 0x07f007f0u), 0x7b807b80u, kMinusZero);  // 2^120
-    }
+    return FmaBFloat16x2(sign | (high >> 4 & 0x07f007f0u), 0x7b807b80u, kMinusZero);  // 2^120
   }
 };
 
@@ -400,7 +387,8 @@ void WithGemvFormat(WeightFormat format, DType dtype, const F& f) {
     case WeightFormat::kMxfp4:
       return f(TypeTag<Mxfp4Format<T>>());
     case WeightFormat::kFloat8:
-      return f(TypeTag<Float8Format<T>>());
+      if constexpr (std::is_same_v<T, BFloat16>) return f(TypeTag<Float8Format<T>>());
+      break;
     case WeightFormat::kQ8Group32:
       if constexpr (std::is_same_v<T, Float16>) return f(TypeTag<Q8Group32Format<T>>());
       break;

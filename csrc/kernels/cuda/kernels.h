@@ -303,9 +303,9 @@ void WarpgroupPrefillAttention(const KvPages& kv, const AttentionArgs& args,
 
 // y[m, n] = x[m, k] w^T (+ bias[n]), m at most kMaxGemvRows, k a multiple of 8. Weights:
 //   kFloat32, kBFloat16, kFloat16   row-major [n, k], of the type of x
-//   kQ8, kQ4, kMxfp4, kFloat8       PackGemvWeights' layout; x of 16 bits
+//   kQ8, kQ4, kMxfp4                PackGemvWeights' layout; x of 16 bits
 //   kQ8Group32, kQ4Affine           PackGemvWeights' layout; x of float16
-//   kFp4Group16                     PackGemvWeights' layout; x of bfloat16
+//   kFloat8, kFp4Group16            PackGemvWeights' layout; x of bfloat16
 // Products of 16-bit types may go on with what they have computed, instead of storing it:
 //   activates   y[m, n / 2] = act(the first n / 2) * the others, or y[m, n] = act(all) without a
 //               gate, with the bits of Gemv and Activate. Not kXielu

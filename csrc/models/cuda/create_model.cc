@@ -107,10 +107,10 @@ WeightPlan MakePlan(const ModelConfig& config, const Checkpoint& checkpoint,
       .codes = {.held = {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4,
                          WeightFormat::kFp4Group16, WeightFormat::kFloat8},
                 .rounded = std::nullopt},
-      .codes_in_float16 = FormatsOfCodes{.held = {WeightFormat::kQ8Group32, WeightFormat::kQ8,
-                                                  WeightFormat::kQ4Affine, WeightFormat::kQ4,
-                                                  WeightFormat::kMxfp4, WeightFormat::kFloat8},
-                                         .rounded = WeightFormat::kQ8Group32},
+      .codes_in_float16 =
+          FormatsOfCodes{.held = {WeightFormat::kQ8Group32, WeightFormat::kQ8,
+                                  WeightFormat::kQ4Affine, WeightFormat::kQ4, WeightFormat::kMxfp4},
+                         .rounded = WeightFormat::kQ8Group32},
       .strict = source.strict_weights};
   if (options.quantization == WeightQuantization::kQ6) {
     throw InvalidConfig("quantization",

@@ -218,7 +218,8 @@ TEST_F(DeviceFormTest, CodesOfFloat8StayWhatTheyAre) {
                                 .group = group,
                                 .rows = end - begin};
     };
-    const Floats got = Read(WeightFormat::kFloat8, Pack(WeightFormat::kFloat8, rows));
+    const Floats got =
+        Read(WeightFormat::kFloat8, Pack(WeightFormat::kFloat8, rows), DType::kBFloat16);
     for (int64_t i = 0; i < kN * kK; ++i) {
       const float scale = values[i / kK * groups + i % kK / group];
       ASSERT_EQ(got[i], scale * Float8ToFloat(static_cast<uint8_t>(codes[i]))) << i;

@@ -14,9 +14,11 @@ namespace mlc_native::kernels::cuda {
 
 // Those with scales, each of which every test of products covers.
 inline std::vector<WeightFormat> QuantizedFormats(DType dtype) {
-  std::vector<WeightFormat> formats{WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4,
-                                    WeightFormat::kFloat8};
-  if (dtype == DType::kBFloat16) formats.push_back(WeightFormat::kFp4Group16);
+  std::vector<WeightFormat> formats{WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4};
+  if (dtype == DType::kBFloat16) {
+    formats.push_back(WeightFormat::kFloat8);
+    formats.push_back(WeightFormat::kFp4Group16);
+  }
   if (dtype == DType::kFloat16) {
     formats.push_back(WeightFormat::kQ8Group32);
     formats.push_back(WeightFormat::kQ4Affine);
