@@ -312,6 +312,13 @@ ModelConfig ReadHuggingFaceConfig(const std::string& folder, int64_t longest) {
   return ReadDecoder(*RowOfText(&named, fields.String("model_type", "")), root, fields, longest);
 }
 
+// Older checkpoints of ModelOpt say in a file of their own how they are quantized.
+std::optional<Quantization> FindModeloptFile(const std::string& folder) {
+  const std::string path = folder + "/hf_quant_config.json";
+  if (!HasModelFile(path)) return std::nullopt;
+  return ReadModeloptFile(ReadModelFile(path));
+}
+
 // The sizes of an MLC folder under the names of config.json. In an MLC folder, 0 and -1 mean "not
 // given".
 ConfigFields MlcFields(const ConfigFields& root) {
@@ -386,8 +393,10 @@ ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const Co
 }
 
 ModelConfig ReadModelConfig(const std::string& folder, int64_t longest) {
-  return IsMlcFolder(folder) ? ReadMlcModelConfig(folder, longest)
-                             : ReadHuggingFaceConfig(folder, longest);
+  if (IsMlcFolder(folder)) return ReadMlcModelConfig(folder, longest);
+  ModelConfig config = ReadHuggingFaceConfig(folder, longest);
+  if (!config.quantization) config.quantization = FindModeloptFile(folder);
+  return config;
 }
 
 }  // namespace mlc_native

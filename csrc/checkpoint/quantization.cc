@@ -193,6 +193,12 @@ Quantization ReadQuantization(const ConfigFields& fields) {
   fields.Fail("quant_method", "= \"" + method + "\" is not supported" + kSupported);
 }
 
+std::optional<Quantization> ReadModeloptFile(const ConfigFields& file) {
+  const ConfigFields fields = file.Object("quantization");
+  if (!fields.Has("quant_algo")) return std::nullopt;
+  return ReadModelopt(fields);
+}
+
 const MlcQuantization* FindMlcQuantization(std::string_view name) {
   const auto* it = std::find_if(std::begin(kMlcQuantizations), std::end(kMlcQuantizations),
                                 [&](const MlcQuantization& q) { return q.name == name; });

@@ -40,6 +40,9 @@ struct Quantization {
 // says what that is.
 Quantization ReadQuantization(const ConfigFields& fields);
 
+// hf_quant_config.json. nullopt: nothing is quantized. Throws LoadError likewise.
+std::optional<Quantization> ReadModeloptFile(const ConfigFields& file);
+
 // "q4f16_1", ...: type of the floats, and how the matrices are quantized unless they are not.
 struct MlcQuantization {
   std::string_view name;

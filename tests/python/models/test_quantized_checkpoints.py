@@ -302,6 +302,21 @@ def test_nvfp4_has_a_format_of_its_own(tmp_path: Path) -> None:
     assert matrix["stored"] == "U8 + F8_E4M3 + F32, 4 bits in groups of 16"
 
 
+@pytest.mark.parametrize("form", ["modelopt-nvfp4", "modelopt-fp8"])
+def test_modelopt_has_a_file_of_its_own(tmp_path: Path, form: str) -> None:
+    quantized, floats = make_quantized(tmp_path, "tiny-llama", form)
+    config = json.loads((quantized / "config.json").read_text())
+    algorithm = config.pop("quantization_config")["quant_algo"]
+    (quantized / "config.json").write_text(json.dumps(config))
+    own = quantized / "hf_quant_config.json"
+    own.write_text(json.dumps({"quantization": {"quant_algo": algorithm, "group_size": 16}}))
+    assert np.array_equal(logits(quantized), logits(floats))
+    own.write_text(json.dumps({"quantization": {"quant_algo": "W4A8_AWQ"}}))
+    load_error(quantized, "hf_quant_config.json", "quant_algo", "W4A8_AWQ")
+    (floats / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": null}}')
+    testing.TestModel(str(floats))
+
+
 def test_gpus_keep_nvfp4(tmp_path: Path) -> None:
     """In bfloat16, which such checkpoints have. Rows have their bits in every batch."""
     library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
