@@ -11,6 +11,19 @@ __device__ inline float TimesSigmoid(float x, float y) {
   return FastDivide(x, 1.0f + Exp2(-kLog2E * y));
 }
 
+// x times the normal distribution function of x, by the polynomial of the CPU's kernel.
+__device__ inline float Gelu(float x) {
+  const float z = 0.70710678f * fabsf(x);
+  const float t = FastDivide(1.0f, fmaf(0.3275911f, z, 1.0f));
+  float p = 0.5f * 1.061405429f;
+  p = fmaf(p, t, 0.5f * -1.453152027f);
+  p = fmaf(p, t, 0.5f * 1.421413741f);
+  p = fmaf(p, t, 0.5f * -0.284496736f);
+  p = fmaf(p, t, 0.5f * 0.254829592f);
+  const float tail = p * t * Exp2(-kLog2E * z * z);
+  return x * (x < 0.0f ? tail : 1.0f - tail);
+}
+
 // gate[i] = act(gate[i]) * up[i], or act(gate[i]) without a gate. Not kXielu, which has parameters
 // in memory. Of several numbers at once, so that the rule is looked at once and they do not wait
 // for each other.
@@ -28,6 +41,9 @@ __device__ inline void Activated(const ActivationRule& rule, float (&gate)[kCoun
   if (rule.activation == Activation::kReluSquared) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) gate[i] = gate[i] > 0.0f ? gate[i] * gate[i] : 0.0f;
+  } else if (rule.activation == Activation::kGelu) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) gate[i] = Gelu(gate[i]);
   } else {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {

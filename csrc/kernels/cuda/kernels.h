@@ -100,6 +100,7 @@ struct AddNormArgs {
   void* y = nullptr;  // [m, dim]
   float weight_offset = 0.0f;
   float eps = 1e-6f;
+  float post_eps = 0.0f;  // of post_weight; 0: as eps
   bool subtract_mean = false;
   int64_t m = 0;
   int64_t dim = 0;  // a multiple of 8, at most kMaxNormDim

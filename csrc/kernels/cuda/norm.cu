@@ -28,7 +28,8 @@ __global__ void __launch_bounds__(kThreadsOfRow<kVectors>)
     added.Load(x, args.dim);
     const Parameter<T, kVectors> bias(args.post_bias, args.dim);
     if (post_weight && args.subtract_mean) added.Centre(args.dim, post_means);
-    const float scale = post_weight ? added.InverseNorm(args.dim, args.eps, post_sums) : 1.0f;
+    const float eps = args.post_eps > 0.0f ? args.post_eps : args.eps;
+    const float scale = post_weight ? added.InverseNorm(args.dim, eps, post_sums) : 1.0f;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       const int64_t column = Part::Column(i);

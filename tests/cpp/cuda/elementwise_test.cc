@@ -145,6 +145,7 @@ TEST_F(ElementwiseTest, Activates) {
     for (const reference::ActivationShape shape :
          {reference::ActivationShape{.activation = Activation::kSilu},
           {.activation = Activation::kGeluTanh},
+          {.activation = Activation::kGelu, .gated = false},
           {.activation = Activation::kReluSquared, .gated = false},
           {.activation = Activation::kXielu, .gated = false},
           {.activation = Activation::kClampedSwiGlu, .sharpness = 1.702, .limit = 7}}) {
