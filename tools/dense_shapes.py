@@ -34,17 +34,18 @@ QWEN_VISION = {
     "patch_size": 4,
 }  # fmt: skip
 
+VISION = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "image_size": 16, "patch_size": 4,
+}  # fmt: skip
+
 DENSE_SHAPES: dict[str, dict[str, Any]] = {
     "tiny-glm": {"model_type": "glm", **TINY, "head_dim": 16, "tie_word_embeddings": False},
     "tiny-glm4": {"model_type": "glm4", **TINY, "head_dim": 24, "tie_word_embeddings": False},
     "tiny-ministral3": MINISTRAL3,
     "tiny-mistral3": {
         "model_type": "mistral3", "text_config": MINISTRAL3, "tie_word_embeddings": False,
-        "vision_config": {
-            "model_type": "pixtral", "hidden_size": 32, "intermediate_size": 48,
-            "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 16, "patch_size": 4,
-            "head_dim": 16,
-        },
+        "vision_config": {"model_type": "pixtral", **VISION, "head_dim": 16},
     },
     "tiny-seed_oss": {
         "model_type": "seed_oss", **TINY, "head_dim": 32, "attention_out_bias": True,
@@ -117,6 +118,117 @@ DENSE_SHAPES: dict[str, dict[str, Any]] = {
         "model_type": "cohere2", **TINY, "num_hidden_layers": 4, "sliding_window": 40,
         "logit_scale": 0.3, "tie_word_embeddings": True,
         "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
+    },
+    "tiny-ministral": {
+        "model_type": "ministral", **TINY, "num_hidden_layers": 4, "sliding_window": 40,
+        "tie_word_embeddings": False,
+        "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
+    },
+    "tiny-helium": {
+        "model_type": "helium", **TINY, "head_dim": 16, "attention_bias": True,
+        "mlp_bias": True, "tie_word_embeddings": False,
+    },
+    "tiny-cwm": {
+        "model_type": "cwm", **TINY, "num_hidden_layers": 5, "head_dim": 32,
+        "sliding_window": 40, "tie_word_embeddings": False,
+        "rope_parameters": {
+            "rope_type": "llama3", "rope_theta": 1e4, "factor": 16.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+        },
+    },
+    "tiny-vaultgemma": {
+        "model_type": "vaultgemma", **TINY, "num_hidden_layers": 4, "head_dim": 32,
+        "query_pre_attn_scalar": 24, "sliding_window": 40, "attn_logit_softcapping": 5.0,
+        "final_logit_softcapping": 8.0, "tie_word_embeddings": True,
+    },
+    "tiny-hyperclovax": {
+        "model_type": "hyperclovax", **TINY, "head_dim": 24, "embedding_multiplier": 6.0,
+        "residual_multiplier": 0.4, "logits_scaling": 3.0, "tie_word_embeddings": False,
+    },
+    "tiny-granite_swa": {
+        "model_type": "granite_swa", **TINY, "num_hidden_layers": 5, "sliding_window": 40,
+        "embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.15,
+        "logits_scaling": 3.0, "layer_rope_theta": [0, 1e4, 1e4, 5e5, 1e6],
+        "tie_word_embeddings": True,
+    },
+    "tiny-jais2": {"model_type": "jais2", **TINY, "head_dim": 24, "tie_word_embeddings": False},
+    "tiny-phi": {
+        "model_type": "phi", **TINY, "partial_rotary_factor": 0.5, "tie_word_embeddings": False,
+    },
+    "tiny-olmo": {"model_type": "olmo", **TINY, "tie_word_embeddings": False},
+    "tiny-nanochat": {
+        "model_type": "nanochat", **TINY, "final_logit_softcapping": 5.0,
+        "tie_word_embeddings": False,
+    },
+    "tiny-gpt_neox": {
+        "model_type": "gpt_neox", **TINY, "num_key_value_heads": None,
+        "rope_parameters": {
+            "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5,
+        },
+        "tie_word_embeddings": False,
+    },
+    "tiny-youtu": {
+        "model_type": "youtu", **TINY, "num_key_value_heads": 4, "q_lora_rank": 48,
+        "kv_lora_rank": 32, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16, "v_head_dim": 32,
+        "tie_word_embeddings": True,
+    },
+    "tiny-minicpm3": {
+        "model_type": "minicpm3", **TINY, "num_key_value_heads": 4, "q_lora_rank": 48,
+        "kv_lora_rank": 32, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16, "v_head_dim": 24,
+        "scale_emb": 6.0, "scale_depth": 0.8, "dim_model_base": 16, "tie_word_embeddings": True,
+    },
+    "tiny-qwen2_vl": {
+        "model_type": "qwen2_vl", "vision_config": {**QWEN_VISION, "embed_dim": 32},
+        "text_config": {
+            **TINY, "rope_parameters": {
+                "rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3],
+            },
+        },
+        "tie_word_embeddings": False,
+    },
+    "tiny-glm4v": {
+        "model_type": "glm4v", "vision_config": QWEN_VISION,
+        "text_config": {
+            **TINY, "rope_parameters": {
+                "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5,
+                "mrope_section": [2, 1, 1],
+            },
+        },
+        "tie_word_embeddings": False,
+    },
+    "tiny-glm46v": {
+        "model_type": "glm46v", "vision_config": {"model_type": "glm4v_vision", **QWEN_VISION},
+        "text_config": {
+            "model_type": "glm4v_text", **TINY, "rope_parameters": {
+                "rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3],
+            },
+        },
+        "tie_word_embeddings": True,
+    },
+    "tiny-glm_ocr": {
+        "model_type": "glm_ocr", "vision_config": QWEN_VISION,
+        "text_config": {
+            **TINY, "head_dim": 24, "rope_parameters": {
+                "rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 4, 4],
+            },
+        },
+        "tie_word_embeddings": False,
+    },
+    "tiny-paddleocr_vl": {
+        "model_type": "paddleocr_vl",
+        "vision_config": VISION,
+        "text_config": {
+            **TINY, "head_dim": 32, "use_bias": True, "tie_word_embeddings": True,
+            "rope_parameters": {
+                "rope_type": "default", "rope_theta": 5e5, "mrope_section": [4, 6, 6],
+            },
+        },
+        "tie_word_embeddings": True,
+    },
+    "tiny-llava": {
+        "model_type": "llava", "vision_config": {"model_type": "clip_vision_model", **VISION},
+        "text_config": {"model_type": "llama", **TINY, "head_dim": 32},
+        "tie_word_embeddings": False,
     },
     "tiny-stablelm": {
         "model_type": "stablelm", **TINY, "num_key_value_heads": 4, "partial_rotary_factor": 0.5,

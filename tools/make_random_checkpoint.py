@@ -28,6 +28,7 @@ import torch
 import transformers
 from dense_shapes import DENSE_SHAPES
 from dense_shapes import TINY as _TINY
+from image_shapes import IMAGE_SHAPES
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoConfig,
@@ -263,6 +264,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         },
     },
     **DENSE_SHAPES,
+    **IMAGE_SHAPES,
 }  # fmt: skip
 
 
@@ -311,6 +313,7 @@ HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "mixtral": _MIXTRAL_EXPERTS,
     "minimax_m2": _MINIMAX_EXPERTS,
     "phimoe": _PHI_EXPERTS,
+    "gpt_neox": {"lm_head.weight": ("embed_out.weight",)},
     "granitemoe": _GRANITE_EXPERTS,
     "granitemoeshared": _GRANITE_EXPERTS,
 }
@@ -459,7 +462,9 @@ def _stored(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
     """The weights of a model, tied ones once; Gemma's and Nemotron's norms are 1 + weight."""
-    zero_centred = model.config.model_type.startswith(("gemma", "nemotron"))
+    zero_centred = model.config.model_type.startswith(
+        ("gemma", "nemotron", "vaultgemma")
+    )
     weights = []
     for name, parameter in _stored(model):
         mean, spread = 0.0, std

@@ -74,8 +74,8 @@ inline constexpr size_t kNumVectorRoles = 3;
 
 // Names outside the layers. Those of the decoder begin with one of the prefixes, whichever the
 // checkpoint uses: with or without the modules that hold the decoder.
-inline constexpr std::string_view kDecoderPrefixes[] = {"model.", "", "language_model.model.",
-                                                        "model.language_model."};
+inline constexpr std::string_view kDecoderPrefixes[] = {
+    "model.", "", "language_model.model.", "model.language_model.", "model.text_model."};
 inline constexpr std::string_view kHeadNames[] = {"lm_head.weight",
                                                   "language_model.lm_head.weight"};
 struct TensorNames {
@@ -103,6 +103,7 @@ enum class Rows : uint8_t {
   kKeyValueLatent,  // what keys and values come from, and the rotated part of the keys
   kQueryUp,
   kKeyValueUp,
+  kQkvOfGroups,  // of each KV head: the q heads that read it, its k and its v
 };
 
 // "model.layers.7.<name>.weight" (and ".bias") -> the next rows of a fused matrix. Of an expert,
@@ -159,13 +160,19 @@ enum class QkNorm : uint8_t { kNone, kPerHead, kPerHeadOwnWeight, kWholeProjecti
 // What scales the values on their way through a decoder, by fields of config.json. An empty name is
 // a multiplier that the family lacks; an absent field is 1.
 struct Multipliers {
-  bool sqrt_hidden_size = false;         // scales the embeddings, rounded to the weights' type
-  std::string_view embedding{};          // scales the embeddings
-  std::string_view residual{};           // scales what a block adds; only with norms before blocks
-  std::string_view attention{};          // scales q k^T, instead of 1 / sqrt(head_dim)
-  std::string_view logits_divisor{};     // only with norm_weight_offset 0
-  std::string_view logits{};             // likewise, and without norm_bias; absent: 1 / 16
+  bool sqrt_hidden_size = false;      // scales the embeddings, rounded to the weights' type
+  std::string_view embedding{};       // scales the embeddings
+  std::string_view residual{};        // scales what a block adds; only with norms before blocks
+  std::string_view attention{};       // scales q k^T, instead of 1 / sqrt(head_dim)
+  bool attention_by_head = false;     // 1 / sqrt(head_dim) where that is absent
+  std::string_view logits_divisor{};  // only with norm_weight_offset 0
+  std::string_view logits{};          // likewise, and without norm_bias
+  double absent_logits = 0.0625;
   std::string_view attention_divisor{};  // instead of head_dim in 1 / sqrt(head_dim); absent: 256
+  // Instead of fields above: the embeddings by scale_emb, the residual by scale_depth /
+  // sqrt(layers) and the logits by dim_model_base / hidden_size; absent: 12, 1.4 and 256; null:
+  // all 1.
+  bool of_minicpm = false;
 };
 
 // Which layers attend only to the last sliding_window tokens.
@@ -179,6 +186,7 @@ enum class WindowRule : uint8_t {
   kWithoutRope,     // use_sliding_window: the layers without rope; or layer_types
   kEveryButNth,     // all but each n-th layer, n = sliding_window_pattern; or layer_types
   kEveryButNthIfAny,  // likewise; none where sliding_window is null
+  kEveryButFirstOfN,  // all but layers 0, n, 2 n, ..., n = sliding_window_pattern; or layer_types
 };
 
 // Which layers have rope.
@@ -262,7 +270,7 @@ struct LatentRule {
     int64_t kv_rank = 512;
     int64_t plain_dim = 128;
     int64_t rope_dim = 64;
-    int64_t value_dim = 128;
+    int64_t value_dim = 128;  // 0: hidden_size / num_attention_heads
   } absent{};
 };
 
@@ -306,16 +314,20 @@ struct ArchSpec {
   QkNorm qk_norm = QkNorm::kNone;
   Switch has_qk_norm = kAlways;  // whether it has those of qk_norm
   bool rope_before_qk_norm = false;
+  Switch has_post_norms = kAlways;  // whether it has kPostAttention and kPostFfn of `norms`
   NormKind norm_kind = NormKind::kRms;
-  std::string_view norm_eps_field = "rms_norm_eps";
-  float norm_weight_offset = 0.0f;  // y = norm(x) * (offset + weight)
-  bool norm_bias = false;           // of the norms other than those of q and k
+  std::string_view norm_eps_field = "rms_norm_eps";  // empty: always that of `defaults`
+  float norm_weight_offset = 0.0f;                   // y = norm(x) * (offset + weight)
+  bool norm_bias = false;                            // of the norms other than those of q and k
+  bool norms_lack_weights = false;                   // all of them; they are ones
+  bool normalizes_embeddings = false;  // with such a norm, before they enter the residual
   Switch qkv_bias{};
   Switch out_bias{};
   Switch ffn_bias{};
   Switch head_bias{};
-  bool plain_ffn = false;    // act(up(x)) without a gate
-  Switch parallel_blocks{};  // both blocks of a layer read the norm in front of attention
+  bool plain_ffn = false;           // act(up(x)) without a gate
+  Switch parallel_blocks{};         // both blocks of a layer read the norm in front of attention,
+  bool has_parallel_norms = false;  // or each a norm of its own of the layer's input
   std::string_view activation_field = "hidden_act";
   std::string_view default_activation = "silu";
   bool gelu_is_tanh = false;  // "gelu" means "gelu_pytorch_tanh", as the first releases had it
@@ -323,12 +335,17 @@ struct ArchSpec {
   bool reads_attention_soft_cap = false;  // attn_logit_softcapping
   bool reads_final_soft_cap = false;      // final_logit_softcapping
   bool reads_partial_rotary_factor = false;
+  // Outside of the rope's parameters:
+  std::string_view rope_theta_field = "rope_theta";
+  std::string_view partial_rotary_field = "partial_rotary_factor";
   bool interleaved_rope = false;     // rotates pairs of neighbours
+  bool backward_rope = false;        // rotates by the negative angles
   bool yarn_is_longrope = false;     // in its old checkpoints, as is "su"
   bool reads_rope_alpha = false;     // "dynamic" with alpha is a fixed stretch of the base
   bool reads_rope_mscales = false;   // short_mscale, long_mscale of longrope
   bool reads_mrope = false;          // positions of images, which are one number in texts
   bool reads_query_scaling = false;  // llama_4_scaling_beta
+  bool reads_layer_thetas = false;   // layer_rope_theta: of each layer, 0: it has no rope
   WindowRule window_rule = WindowRule::kNever;
   bool reads_window_pattern = false;          // sliding_window_pattern, else that of `defaults`
   bool local_rope = false;                    // layers with a window have a rope of their own

@@ -4,6 +4,8 @@
 #include "arch/arch_spec.h"
 #include "arch/dense_rows.h"
 #include "arch/expert_rows.h"
+#include "arch/image_models.h"
+#include "arch/other_dense_rows.h"
 #include "arch/tensor_names.h"
 
 namespace mlc_native {
@@ -110,7 +112,9 @@ constexpr ArchSpec kFirstRows[] = {
      .reads_attention_soft_cap = true,
      .reads_final_soft_cap = true,
      .window_rule = WindowRule::kEveryButNth,
-     .defaults = {.head_dim = 256,
+     .defaults = {.num_attention_heads = 8,
+                  .num_key_value_heads = 4,
+                  .head_dim = 256,
                   .max_position_embeddings = 8192,
                   .sliding_window = 4096,
                   .sliding_window_pattern = 2,
@@ -172,7 +176,7 @@ constexpr ArchSpec kFirstRows[] = {
 };
 
 constexpr auto kArchitectures =
-    Join(kFirstRows, kGatedRows, kPlainRows, kLayerNormRows, kExpertRows);
+    Join(kFirstRows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows, kExpertRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},
@@ -226,6 +230,10 @@ std::string SupportedArchitectureList() {
     if (!spec.text_model_type.empty()) continue;
     if (!list.empty()) list += ", ";
     list += spec.architecture;
+  }
+  for (const ImageModel& model : ImageModels()) {
+    list += ", ";
+    list += model.architecture;
   }
   return list;
 }

@@ -122,6 +122,25 @@ constexpr ArchSpec Mistral3WithVision(ArchSpec text) {
   return text;
 }
 
+constexpr ArchSpec Qwen2Vl(std::string_view architecture) {
+  return {
+      .architecture = architecture,
+      .config_section = "text_config",
+      .projections = kSeparateProjections,
+      .norms = kPreNorms,
+      .ignored_prefixes = kQwenVisionParts,
+      .qkv_bias = kAlways,
+      .reads_mrope = true,
+      .window_rule = WindowRule::kFromLayer,
+      .defaults = {.num_key_value_heads = 8,
+                   .max_position_embeddings = 32768,
+                   .norm_eps = 1e-5,
+                   .rope_theta = 1e6,
+                   .sliding_window = 4096,
+                   .max_window_layers = 80},
+  };
+}
+
 constexpr std::string_view kMistral3 = "Mistral3ForConditionalGeneration";
 
 constexpr ArchSpec Ministral3WithVision() {
@@ -183,20 +202,7 @@ inline constexpr ArchSpec kGatedRows[] = {
                   .head_dim = 128,
                   .max_position_embeddings = 32768,
                   .norm_eps = 1e-5}},
-    {.architecture = "Qwen2_5_VLForConditionalGeneration",
-     .config_section = "text_config",
-     .projections = kSeparateProjections,
-     .norms = kPreNorms,
-     .ignored_prefixes = kQwenVisionParts,
-     .qkv_bias = kAlways,
-     .reads_mrope = true,
-     .window_rule = WindowRule::kFromLayer,
-     .defaults = {.num_key_value_heads = 8,
-                  .max_position_embeddings = 32768,
-                  .norm_eps = 1e-5,
-                  .rope_theta = 1e6,
-                  .sliding_window = 4096,
-                  .max_window_layers = 80}},
+    Qwen2Vl("Qwen2_5_VLForConditionalGeneration"),
     {.architecture = "Qwen3VLForConditionalGeneration",
      .config_section = "text_config",
      .projections = kSeparateProjections,

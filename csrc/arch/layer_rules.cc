@@ -52,7 +52,8 @@ std::vector<bool> DefaultWindows(const ConfigFields& fields, const ArchSpec& arc
         (rule == WindowRule::kFromLayer && window > 0 && i >= from) ||
         (rule == WindowRule::kWithoutRope && window > 0 && !has_rope) ||
         (rule == WindowRule::kEveryButNth && (i + 1) % nth != 0) ||
-        (rule == WindowRule::kEveryButNthIfAny && window > 0 && (i + 1) % nth != 0);
+        (rule == WindowRule::kEveryButNthIfAny && window > 0 && (i + 1) % nth != 0) ||
+        (rule == WindowRule::kEveryButFirstOfN && i % nth != 0);
   }
   return has;
 }

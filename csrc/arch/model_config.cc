@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "arch/layer_math.h"
 #include "arch/rope_config.h"
 #include "arch/unsupported.h"
 #include "checkpoint/model_defaults.h"
@@ -29,11 +30,18 @@ std::string LikelyArchitecture(const ConfigFields& root) {
   return std::string(family == nullptr ? "LlamaForCausalLM" : family->architecture);
 }
 
-const ArchSpec& ReadArchitecture(const ConfigFields& root) {
+// One of both.
+struct NamedModel {
+  const ArchSpec* arch = nullptr;
+  const ImageModel* image_model = nullptr;
+};
+
+NamedModel ReadArchitecture(const ConfigFields& root) {
   const std::vector<std::string> names = root.Strings("architectures");
   std::string list;
   for (const std::string& name : names) {
-    if (const ArchSpec* arch = FindArchitecture(name)) return *arch;
+    if (const ArchSpec* arch = FindArchitecture(name)) return {.arch = arch};
+    if (const ImageModel* model = FindImageModel(name)) return {.image_model = model};
     list += (list.empty() ? "" : ", ") + name;
   }
   if (names.empty()) {
@@ -60,12 +68,13 @@ void RefuseUnsupported(const ConfigFields& fields) {
   if (fields.Has("clip_qkv")) fields.Fail("clip_qkv", "is not supported");
 }
 
-// The values of a field that is a string or an integer, or a list of strings.
+// The values of a field that is a string, an integer or a boolean, or a list of strings.
 std::vector<std::string> ValuesOf(const ConfigFields& fields, const char* field) {
   const JsonValue* const value = fields.Find(field);
   if (value == nullptr) return {"null"};
   if (value->is_array()) return fields.Strings(field);
   if (value->is_string()) return {fields.String(field)};
+  if (value->is_bool()) return {fields.Bool(field, false) ? "true" : "false"};
   return {std::to_string(fields.Integer(field, std::nullopt, 0, kMaxDimension))};
 }
 
@@ -102,7 +111,10 @@ void ReadLatentSizes(const ConfigFields& fields, ModelConfig& config) {
   latent.kv_rank = size("kv_lora_rank", rule.absent.kv_rank);
   latent.plain_dim = size("qk_nope_head_dim", rule.absent.plain_dim);
   latent.rope_dim = size("qk_rope_head_dim", rule.absent.rope_dim);
-  latent.value_dim = size("v_head_dim", rule.absent.value_dim);
+  latent.value_dim =
+      size("v_head_dim", rule.absent.value_dim != 0
+                             ? rule.absent.value_dim
+                             : std::max<int64_t>(config.hidden_size / config.num_heads, 1));
   if (config.num_kv_heads != config.num_heads) {
     fields.FailValue("num_key_value_heads",
                      "\"num_attention_heads\" = " + std::to_string(config.num_heads));
@@ -123,22 +135,24 @@ void ReadLatentSizes(const ConfigFields& fields, ModelConfig& config) {
   config.head_dim = latent.rope_dim + latent.kv_rank;
 }
 
-void ReadSizes(const ConfigFields& fields, ModelConfig& config) {
+void ReadSizes(const ConfigFields& fields, const TextSizes& sizes, ModelConfig& config) {
   const ArchDefaults& absent = config.arch->defaults;
+  const auto first = [](int64_t size, int64_t or_else) { return size != 0 ? size : or_else; };
   const auto size = [&](const char* field, int64_t or_else) {
     return fields.Integer(field, OrRequired(or_else), 1, kMaxDimension);
   };
-  config.vocab_size = size("vocab_size", absent.vocab_size);
-  config.hidden_size = size("hidden_size", 0);
-  config.ffn_size = size(std::string(config.arch->ffn_size_field).c_str(), 0);
-  config.num_heads = size("num_attention_heads", absent.num_attention_heads);
+  config.vocab_size = size("vocab_size", first(sizes.vocab_size, absent.vocab_size));
+  config.hidden_size = size("hidden_size", sizes.hidden_size);
+  config.ffn_size = size(std::string(config.arch->ffn_size_field).c_str(), sizes.ffn_size);
+  config.num_heads =
+      size("num_attention_heads", first(sizes.num_heads, absent.num_attention_heads));
   // Here and for head_dim, null means what follows from other fields, whatever the family's
   // default.
   const bool as_heads = fields.IsNull("num_key_value_heads") || absent.num_key_value_heads == 0;
   config.num_kv_heads =
       size("num_key_value_heads", as_heads ? config.num_heads : absent.num_key_value_heads);
-  config.layers.resize(
-      static_cast<size_t>(fields.Integer("num_hidden_layers", std::nullopt, 1, kMaxLayers)));
+  config.layers.resize(static_cast<size_t>(
+      fields.Integer("num_hidden_layers", OrRequired(sizes.num_layers), 1, kMaxLayers)));
   config.max_positions =
       fields.Integer("max_position_embeddings", absent.max_position_embeddings, 1, kMaxPositions);
   if (config.num_heads % config.num_kv_heads != 0) {
@@ -156,98 +170,6 @@ void ReadSizes(const ConfigFields& fields, ModelConfig& config) {
       size("head_dim", derive ? config.hidden_size / config.num_heads : absent.head_dim);
   if (config.num_heads * config.head_dim > kMaxDimension) {
     fields.FailValue("head_dim", "at most " + std::to_string(kMaxDimension / config.num_heads));
-  }
-}
-
-kernels::Activation ReadActivation(const ConfigFields& fields, const ArchSpec& arch,
-                                   bool gelu_is_tanh) {
-  const std::string field(arch.activation_field);
-  const std::string name = fields.String(field.c_str(), std::string(arch.default_activation));
-  if (name == "silu" || name == "swish") return kernels::Activation::kSilu;
-  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return kernels::Activation::kGeluTanh;
-  if (name == "relu2") return kernels::Activation::kReluSquared;
-  if (name == "xielu" && arch.plain_ffn) return kernels::Activation::kXielu;
-  if (name == "gelu" && gelu_is_tanh) return kernels::Activation::kGeluTanh;
-  fields.FailValue(field.c_str(), "one of silu, swish, gelu_pytorch_tanh, gelu_new, relu2" +
-                                      std::string(arch.plain_ffn ? ", xielu" : ""));
-}
-
-// An absent cap means that of the family, and null means none.
-float ReadSoftCap(const ConfigFields& fields, const char* field, double absent) {
-  if (fields.IsNull(field) || (!fields.Has(field) && absent == 0)) return 0.0f;
-  return static_cast<float>(fields.Positive(field, absent));
-}
-
-// Absent or of another family: `absent`.
-double ReadMultiplier(const ConfigFields& fields, std::string_view name, double absent) {
-  return name.empty() ? absent : fields.Positive(std::string(name).c_str(), absent);
-}
-
-void ReadMultipliers(const ConfigFields& fields, ModelConfig& config) {
-  const Multipliers& names = config.arch->multipliers;
-  const double embedding = names.sqrt_hidden_size
-                               ? std::sqrt(static_cast<double>(config.hidden_size))
-                               : ReadMultiplier(fields, names.embedding, 1.0);
-  const double residual = ReadMultiplier(fields, names.residual, 1.0);
-  config.residual_scale = static_cast<float>(residual);
-  config.embedding_scale = static_cast<float>(embedding / residual);
-  config.residual_norm_eps = static_cast<float>(config.norm_eps / (residual * residual));
-  const double divisor = names.attention_divisor.empty()
-                             ? static_cast<double>(config.head_dim)
-                             : ReadMultiplier(fields, names.attention_divisor, 256.0);
-  config.attention_scale =
-      static_cast<float>(names.attention.empty() ? 1.0 / std::sqrt(divisor)
-                                                 : ReadMultiplier(fields, names.attention, 1.0));
-  const double logits = names.logits.empty() ? 1.0 : ReadMultiplier(fields, names.logits, 0.0625);
-  config.final_norm_scale =
-      static_cast<float>(logits / ReadMultiplier(fields, names.logits_divisor, 1.0));
-}
-
-// Of latent attention, where yarn scales the logits instead of queries and keys.
-float ReadLatentScale(const ConfigFields& fields, const ModelConfig& config) {
-  double scale = 1.0 / std::sqrt(static_cast<double>(config.latent->query_dim()));
-  const ConfigFields params = RopeParameters(fields, *config.arch);
-  const double all_dim = params.Number("mscale_all_dim", 0.0);
-  if (params.String("rope_type", params.String("type", "default")) != "default" && all_dim != 0) {
-    const double factor = params.Positive("factor", std::nullopt);
-    const double magnitude = factor <= 1.0 ? 1.0 : 0.1 * all_dim * std::log(factor) + 1.0;
-    scale *= magnitude * magnitude;
-  }
-  return static_cast<float>(scale);
-}
-
-// Llama 4's name for it; Ministral 3 has it, too.
-void ReadQueryScaling(const ConfigFields& fields, ModelConfig& config) {
-  const ConfigFields params = RopeParameters(fields, *config.arch);
-  config.query_scaling = static_cast<float>(params.Number("llama_4_scaling_beta", 0.0));
-  if (config.query_scaling == 0) return;
-  config.query_scaling_period =
-      params.Integer("original_max_position_embeddings", std::nullopt, 1, kMaxPositions);
-}
-
-bool ReadSwitch(const ConfigFields& fields, const Switch& rule) {
-  return rule.field.empty() ? rule.absent
-                            : fields.Bool(std::string(rule.field).c_str(), rule.absent);
-}
-
-void ReadLayerMath(const ConfigFields& fields, bool gelu_is_tanh, ModelConfig& config) {
-  const ArchSpec& arch = *config.arch;
-  const std::string eps(arch.norm_eps_field);
-  config.norm_eps = static_cast<float>(fields.Positive(eps.c_str(), arch.defaults.norm_eps));
-  config.activation = ReadActivation(fields, arch, gelu_is_tanh);
-  config.qkv_bias = ReadSwitch(fields, arch.qkv_bias);
-  config.out_bias = ReadSwitch(fields, arch.out_bias);
-  config.ffn_bias = ReadSwitch(fields, arch.ffn_bias);
-  config.head_bias = ReadSwitch(fields, arch.head_bias);
-  config.parallel_blocks = ReadSwitch(fields, arch.parallel_blocks);
-  if (ReadSwitch(fields, arch.has_qk_norm)) config.qk_norm = arch.qk_norm;
-  if (arch.reads_attention_soft_cap) {
-    config.attention_soft_cap =
-        ReadSoftCap(fields, "attn_logit_softcapping", arch.defaults.attn_soft_cap);
-  }
-  if (arch.reads_final_soft_cap) {
-    config.final_soft_cap =
-        ReadSoftCap(fields, "final_logit_softcapping", arch.defaults.final_soft_cap);
   }
 }
 
@@ -273,15 +195,13 @@ std::optional<DType> ReadDType(const ConfigFields& fields) {
 // Sets everything that follows from the family and the fields of the text model, except how the
 // weights are stored.
 ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_t longest,
-                        bool gelu_is_tanh) {
+                        bool gelu_is_tanh, const TextSizes& sizes = {}) {
   ModelConfig config;
   config.arch = &arch;
   config.projections = arch.projections;
   config.norm_weight_offset = arch.norm_weight_offset;
-  ReadSizes(fields, config);
+  ReadSizes(fields, sizes, config);
   ReadLayerMath(fields, gelu_is_tanh, config);
-  ReadMultipliers(fields, config);
-  if (config.latent) config.attention_scale = ReadLatentScale(fields, config);
   if (config.latent && config.latent->q_rank == 0 && config.qkv_bias) {
     fields.Fail("attention_bias", "is not supported where \"q_lora_rank\" is null");
   }
@@ -290,9 +210,35 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
   const SequenceLengths lengths{.max_positions = config.max_positions, .longest = longest};
   const int64_t roped_dim = config.latent ? config.latent->rope_dim : config.head_dim;
   config.ropes = ReadRopes(fields, arch, roped_dim, lengths);
+  if (arch.reads_layer_thetas) ReadLayerThetas(fields, config.ropes, config.layers);
   config.max_positions = ExactPositions(config.ropes, lengths);
-  if (arch.reads_query_scaling) ReadQueryScaling(fields, config);
   config.tie_word_embeddings = fields.Bool(kTiedField, arch.defaults.tie_word_embeddings);
+  return config;
+}
+
+// Whether the head is tied is said outside, and by older files inside. transformers' defaults
+// differ; a head that is not stored is tied, one that is stored and differs counts.
+ModelConfig ReadTextOfImageModel(const ImageModel& model, const ConfigFields& root,
+                                 int64_t longest) {
+  const std::string section(kTextSection);
+  if (!root.HasObject(section.c_str())) root.FailValue(section.c_str(), "a JSON object");
+  const ConfigFields fields = root.Object(section.c_str());
+  const std::string type = fields.String("model_type", std::string(model.text_model_type));
+  const TextFamily* const family = FindTextFamily(type);
+  if (family == nullptr) {
+    fields.Fail("model_type", "= \"" + type + "\" is not supported as the text model of " +
+                                  std::string(model.architecture) +
+                                  "; supported: " + TextFamilyList());
+  }
+  const ArchSpec& arch = *RowOfText(FindArchitecture(family->architecture), type);
+  ModelConfig config = ReadDecoder(arch, root, fields, longest, family->sizes);
+  config.image_model = &model;
+  if (!model.has_head_of_text) {
+    config.final_norm_scale = 1;
+    config.final_soft_cap = 0;
+    config.head_bias = false;
+  }
+  config.tie_word_embeddings = root.Bool(kTiedField, true) || fields.Bool(kTiedField, false);
   return config;
 }
 
@@ -301,7 +247,11 @@ ModelConfig ReadHuggingFaceConfig(const std::string& folder, int64_t longest) {
   if (DescribesDraftHead(root)) {
     root.Fail("model", "is a draft head, which only guesses the tokens of another model");
   }
-  const ArchSpec& named = ReadArchitecture(root);
+  const NamedModel model = ReadArchitecture(root);
+  if (model.image_model != nullptr) {
+    return ReadTextOfImageModel(*model.image_model, root, longest);
+  }
+  const ArchSpec& named = *model.arch;
   const std::string section(named.config_section);
   const bool outside =
       section.empty() || (!root.HasObject(section.c_str()) && root.Has("hidden_size"));
@@ -375,11 +325,11 @@ ConfigFields ReadConfigJson(const std::string& folder) {
 }
 
 ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const ConfigFields& fields,
-                        int64_t longest) {
+                        int64_t longest, const TextSizes& sizes) {
   RefuseUnsupported(root);
   RefuseUnsupported(fields);
   CheckRequirements(fields, arch);
-  ModelConfig config = ReadNumbers(arch, fields, longest, arch.gelu_is_tanh);
+  ModelConfig config = ReadNumbers(arch, fields, longest, arch.gelu_is_tanh, sizes);
   // Wrappers of a text model say it inside or outside; a head that is stored all the same counts.
   if (root.Bool(kTiedField, false)) config.tie_word_embeddings = true;
   if (root.Has(kTiedField) && !fields.Has(kTiedField)) {

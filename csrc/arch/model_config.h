@@ -12,6 +12,7 @@
 #include "arch/arch_spec.h"
 #include "arch/draft_layout.h"
 #include "arch/expert_config.h"
+#include "arch/image_models.h"
 #include "arch/layer_rules.h"
 #include "arch/rope.h"
 #include "checkpoint/quantization.h"
@@ -45,6 +46,7 @@ struct LatentConfig {
 // of the final norm's weight.
 struct MLC_NATIVE_PRIVATE_API ModelConfig {
   const ArchSpec* arch = nullptr;               // static
+  const ImageModel* image_model = nullptr;      // static; where the text model is another family's
   std::span<const ProjectionName> projections;  // static; of this checkpoint
   float norm_weight_offset = 0;                 // what its norms lack
 
@@ -65,6 +67,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   bool ffn_bias = false;
   bool head_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
+  bool has_post_norms = true;    // those of the family
   bool parallel_blocks = false;  // both blocks of a layer read the norm in front of attention
   bool tie_word_embeddings = false;
   float embedding_scale = 1;  // see EmbeddingScale
@@ -89,6 +92,14 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
 
   std::optional<DraftHeadConfig> draft_head;  // of a draft head
 
+  // As config.json has it.
+  std::string_view architecture() const {
+    return image_model == nullptr ? arch->architecture : image_model->architecture;
+  }
+  // Tensors of the checkpoint that are no part of the text model.
+  std::span<const std::string_view> ignored_prefixes() const {
+    return image_model == nullptr ? arch->ignored_prefixes : PartsForImages();
+  }
   // What a draft head reads of its target in a row; 0 of another decoder.
   int64_t draft_input_size() const {
     return draft_head ? draft_head->num_target_states() * draft_head->target_hidden_size : 0;
@@ -123,10 +134,10 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
 
 // The parts of ReadModelConfig for a Hugging Face folder: its config.json, and what follows from
 // the family and from the fields of the text model, which are in `root` or are those of an object
-// in it.
+// in it. `sizes`: what holds where they are absent.
 ConfigFields ReadConfigJson(const std::string& folder);
 ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const ConfigFields& fields,
-                        int64_t longest);
+                        int64_t longest, const TextSizes& sizes = {});
 
 // Reads config.json, or mlc-chat-config.json of an MLC folder. `longest`: the longest sequence that
 // will be served, on which longrope depends. Throws LoadError: missing or damaged, an architecture

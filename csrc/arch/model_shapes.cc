@@ -110,7 +110,8 @@ bool ModelConfig::has_norm(NormRole role) const {
   if (std::ranges::find(arch->norms, role, &NormName::role) == arch->norms.end()) return false;
   if (role == NormRole::kQ && latent) return latent->q_rank > 0;
   if (role == NormRole::kQ || role == NormRole::kK) return qk_norm != QkNorm::kNone;
-  if (role == NormRole::kPreFfn) return !parallel_blocks;
+  if (role == NormRole::kPreFfn) return !parallel_blocks || arch->has_parallel_norms;
+  if (role == NormRole::kPostAttention || role == NormRole::kPostFfn) return has_post_norms;
   return role != NormRole::kPreAttention || !draft_head || draft_head->layout->has_attention_norm;
 }
 

@@ -108,6 +108,7 @@ std::vector<float> RopeFrequencies(const RopeConfig& config) {
 RopeTable MakeRopeTable(const RopeConfig& config, int64_t num_positions) {
   const std::vector<float> frequencies = RopeFrequencies(config);
   const auto scale = static_cast<float>(config.attention_factor);
+  const float sin_scale = config.backward ? -scale : scale;
   RopeTable table;
   table.cos.reserve(static_cast<size_t>(num_positions) * frequencies.size());
   table.sin.reserve(table.cos.capacity());
@@ -116,7 +117,7 @@ RopeTable MakeRopeTable(const RopeConfig& config, int64_t num_positions) {
       const double angle =
           static_cast<float>(position) * frequency;  // a float32 in transformers too
       table.cos.push_back(static_cast<float>(std::cos(angle)) * scale);
-      table.sin.push_back(static_cast<float>(std::sin(angle)) * scale);
+      table.sin.push_back(static_cast<float>(std::sin(angle)) * sin_scale);
     }
   }
   return table;

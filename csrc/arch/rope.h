@@ -31,6 +31,7 @@ struct RopeConfig {
   double beta_fast = 32.0;
   double beta_slow = 1.0;
   bool truncate = true;
+  bool backward = false;          // rotates by the negative angles
   std::vector<double> factors{};  // [rotary_dim / 2] the short or the long ones of kLongRope
 
   bool operator==(const RopeConfig&) const = default;

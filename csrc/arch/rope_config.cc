@@ -26,6 +26,7 @@ struct RopeReader {
     RopeConfig rope;
     rope.theta = params.Positive("rope_theta", default_theta);
     rope.rotary_dim = RotaryDim(params);
+    rope.backward = arch.backward_rope;
     const std::string type = params.String("rope_type", params.String("type", "default"));
     if (type == "dynamic" && arch.reads_rope_alpha && params.Has("alpha")) {
       StretchBase(params, rope);
@@ -54,7 +55,8 @@ struct RopeReader {
     // That of Mistral 4 is of a head with its other elements, and says the same as head_dim here.
     if (arch.latent.exists && arch.reads_partial_rotary_factor) return head_dim;
     const double part = params.Positive(
-        "partial_rotary_factor", fields.Positive("partial_rotary_factor", PartWithoutField()));
+        "partial_rotary_factor",
+        fields.Positive(std::string(arch.partial_rotary_field).c_str(), PartWithoutField()));
     if (part > 1.0) params.FailValue("partial_rotary_factor", "a number in (0, 1]");
     if (part != 1.0 && !arch.reads_partial_rotary_factor) {
       params.Fail("partial_rotary_factor",
@@ -137,7 +139,7 @@ struct RopeReader {
   // Null is all of them. The first releases of MiniMax-M2 state the number of dimensions instead of
   // the part.
   double PartWithoutField() const {
-    if (fields.IsNull("partial_rotary_factor")) return 1.0;
+    if (fields.IsNull(std::string(arch.partial_rotary_field).c_str())) return 1.0;
     if (!arch.reads_partial_rotary_factor || !fields.Has("rotary_dim")) {
       return arch.defaults.partial_rotary_factor;
     }
@@ -178,7 +180,8 @@ std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& ar
   const auto read = [&](const ConfigFields& rope, double default_theta) {
     return RopeReader{fields, arch, head_dim, lengths, default_theta}.Read(rope);
   };
-  const double default_theta = fields.Positive("rope_theta", arch.defaults.rope_theta);
+  const double default_theta =
+      fields.Positive(std::string(arch.rope_theta_field).c_str(), arch.defaults.rope_theta);
   if (!arch.local_rope) {
     const ConfigFields params = RopeParameters(fields, arch);
     if (IsByLayerType(params)) {
@@ -210,6 +213,29 @@ std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& ar
                full.Positive("rope_theta", default_theta)),
           read(by_type.Object("sliding_attention"),
                local_theta.empty() ? absent : fields.Positive(local_theta.c_str(), absent))};
+}
+
+void ReadLayerThetas(const ConfigFields& fields, std::vector<RopeConfig>& ropes,
+                     std::vector<LayerConfig>& layers) {
+  constexpr char kField[] = "layer_rope_theta";
+  if (!fields.Has(kField)) return;
+  const std::vector<double> thetas = fields.Numbers(kField);
+  if (thetas.size() != layers.size() ||
+      std::ranges::any_of(thetas, [](double theta) { return theta < 0; })) {
+    fields.Fail(kField, "must be a list of \"num_hidden_layers\" = " +
+                            std::to_string(layers.size()) + " numbers of at least 0");
+  }
+  const RopeConfig common = ropes.front();
+  ropes.clear();
+  for (size_t i = 0; i < layers.size(); ++i) {
+    layers[i].rope = LayerConfig::kNoRope;
+    if (thetas[i] == 0) continue;
+    auto found = std::ranges::find(ropes, thetas[i], &RopeConfig::theta);
+    layers[i].rope = static_cast<int>(found - ropes.begin());
+    if (found != ropes.end()) continue;
+    ropes.push_back(common);
+    ropes.back().theta = thetas[i];
+  }
 }
 
 int64_t ExactPositions(const std::vector<RopeConfig>& ropes, const SequenceLengths& lengths) {

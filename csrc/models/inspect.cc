@@ -102,7 +102,7 @@ std::string LoadedForm(const WeightPlan& plan, size_t parameter) {
 
 // Matrices that are stored as MXFP4 are not transposed.
 std::vector<int64_t> ShapeInFile(const WeightSlot& slot, const WeightSource& source) {
-  if (slot.part.num_rows > 0) return {slot.part.num_rows, slot.shape[slot.part.transposed ? 0 : 1]};
+  if (slot.part.num_rows > 0) return slot.part.StoredShape(slot.shape);
   const std::optional<CodeForm> codes = source.code_form();
   JoinedPlace place = slot.joined;
   if (codes && codes->is_mxfp4) place.transposed = false;
@@ -113,6 +113,7 @@ Kinds KindsOf(const WeightPlan& plan) {
   Kinds kinds;
   for (size_t i = 0; i < plan.map.slots.size(); ++i) {
     const WeightSlot& slot = plan.map.slots[i];
+    if (slot.name.empty()) continue;
     if (slot.joined.index > 0 || slot.part.first > 0) continue;  // the tensor has been counted
     const WeightSource& source = *plan.sources[i];
     kinds.Add({KindOf(slot.name), ShapeInFile(slot, source), StoredForm(source),
@@ -238,7 +239,7 @@ class Inspection {
   }
 
   std::string Architecture() const {
-    if (config_) return std::string(config_->arch->architecture);
+    if (config_) return std::string(config_->architecture());
     try {
       const std::string gguf = GgufOf(path_);
       if (!gguf.empty()) return GgufFile(gguf).String("general.architecture").value_or("");

@@ -5,7 +5,7 @@
 //
 //   residual   the residual stream
 //   input      what a block of the layer reads: the normalized residual. Where the blocks of a
-//              layer are parallel, both read that of the first one.
+//              layer are parallel, both read that of the layer's input.
 //   output     what a block has computed, until AddAndNormalize adds it to the residual
 //
 // An operation may remember its work and fuse it into the next one (the CPU does: the rows of a
@@ -105,6 +105,10 @@ template <typename Matrix, typename Vector, DecoderOps<Vector> Ops>
 void FinishLayer(const DecoderWeights<Matrix, Vector>& weights, size_t layer, Ops& ops) {
   const LayerWeights<Matrix, Vector>& w = weights.layers[layer];
   const bool is_last = layer + 1 == weights.layers.size();
+  // Where the second of two parallel blocks has a norm of its own, it is of the same residual.
+  if (ops.HasParallelBlocks() && w.norm(NormRole::kPreFfn).weight != Vector{}) {
+    ops.Normalize(w.norm(NormRole::kPreFfn));
+  }
   ops.Project(layer, LinearRole::kOut);
   if (ops.HasParallelBlocks()) {
     ops.AddAndKeepInput();

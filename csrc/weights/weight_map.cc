@@ -14,6 +14,7 @@ int64_t RowsOf(const ModelConfig& config, Rows rows) {
     case Rows::kKv:
       return config.kv_size();
     case Rows::kQkv:
+    case Rows::kQkvOfGroups:
       return config.qkv_size();
     case Rows::kHidden:
       return config.hidden_size;
@@ -149,7 +150,9 @@ class Builder {
   NormParameters AddLayerNorm(const std::string& name, NormRole role) {
     const std::vector<int64_t> shape = config_.norm_shape(role);
     NormParameters norm;
-    if (name.find('#') == std::string::npos) {
+    if (config_.arch->norms_lack_weights) {
+      norm.weight = AddWhole(ParameterForm::kVector, "", shape);
+    } else if (name.find('#') == std::string::npos) {
       norm.weight = AddWhole(ParameterForm::kVector, name + ".weight", shape);
     } else {  // [heads, head_dim], a tensor for each head
       norm.weight = AddParameter(ParameterForm::kVector, shape[0] * shape[1], 1);
@@ -209,6 +212,11 @@ class Builder {
     const int64_t columns = config_.linear_columns(role);
     const bool joined = IsOfExperts(role) && projection.name.find('#') == projection.name.npos;
     int64_t& row_offset = (*filled)[static_cast<size_t>(role)];
+    if (projection.rows == Rows::kQkvOfGroups) {
+      AddQkvOfGroups(prefix + std::string(projection.name), layer);
+      row_offset += rows;
+      return;
+    }
     for (int64_t i = 0; i < count; ++i) {
       const std::string name = prefix + NumberedName(projection.name, {i});
       const LinearParameters& linear =
@@ -232,6 +240,26 @@ class Builder {
       }
     }
     row_offset += rows;
+  }
+
+  // Queries, keys and values from runs of the rows of a tensor.
+  void AddQkvOfGroups(const std::string& name, LayerParameters* layer) {
+    const LinearParameters& linear = FindOrAdd({.role = LinearRole::kQkv}, layer);
+    const int64_t columns = config_.linear_columns(LinearRole::kQkv);
+    const int64_t size = config_.head_dim;
+    const int64_t queries = config_.q_size() / config_.num_kv_heads;  // rows of a group
+    const auto add = [&](int64_t first, int64_t run, int64_t row_offset) {
+      const int64_t rows = run * config_.num_kv_heads;
+      const RowsOfTensor part{
+          .num_rows = config_.qkv_size(), .first = first, .run = run, .step = queries + 2 * size};
+      map_.slots.push_back(
+          {name + ".weight", {rows, columns}, linear.matrix, row_offset, {}, part});
+      if (linear.bias == kAbsent) return;
+      map_.slots.push_back({name + ".bias", {rows}, linear.bias, row_offset, {}, part});
+    };
+    add(0, queries, 0);
+    add(queries, size, config_.q_size());
+    add(queries + size, size, config_.q_size() + config_.kv_size());
   }
 
   // The two matrices of each head, from tensors of their own or from parts of `tensor`.
@@ -278,6 +306,11 @@ class Builder {
 
 }  // namespace
 
+std::vector<int64_t> RowsOfTensor::StoredShape(std::span<const int64_t> shape) const {
+  if (shape.size() == 1) return {num_rows};
+  return {num_rows, shape[transposed ? 0 : 1]};
+}
+
 bool WeightMap::IsSensitive(size_t parameter) const {
   if (parameter == head) return true;
   return !layers.empty() &&
@@ -310,11 +343,14 @@ WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {
   const TensorNames& tensors = config.arch->names;
   const std::string embeddings = names.prefix + std::string(tensors.embeddings);
   const std::vector<int64_t> shape = {config.vocab_size, config.hidden_size};
-  if (names.head.empty()) {
+  const bool normalized = config.arch->normalizes_embeddings;
+  if (names.head.empty() && !normalized) {
     builder.map().head = builder.AddWhole(ParameterForm::kPacked, embeddings, shape);
   } else {
     builder.map().embeddings = builder.AddWhole(ParameterForm::kTable, embeddings, shape);
-    builder.map().head = builder.AddWhole(ParameterForm::kPacked, names.head, shape);
+    if (normalized) builder.map().slots.back().row_norm_eps = config.norm_eps;
+    builder.map().head = builder.AddWhole(ParameterForm::kPacked,
+                                          names.head.empty() ? embeddings : names.head, shape);
   }
   if (config.head_bias) {
     builder.map().head_bias =
@@ -326,8 +362,9 @@ WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {
   }
   const std::string final_norm = names.prefix + std::string(tensors.final_norm);
   NormParameters& norm = builder.map().final_norm;
-  norm.weight =
-      builder.AddWhole(ParameterForm::kVector, final_norm + ".weight", {config.hidden_size});
+  norm.weight = builder.AddWhole(ParameterForm::kVector,
+                                 config.arch->norms_lack_weights ? "" : final_norm + ".weight",
+                                 {config.hidden_size});
   builder.map().parameters.back().scale = config.final_norm_scale;
   const bool has_bias = config.arch->norm_bias;
   if (has_bias) {

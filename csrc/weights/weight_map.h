@@ -31,22 +31,28 @@ struct Parameter {
   bool in_float32 = false;
 };
 
-// Consecutive rows of a tensor [num_rows, columns].
+// Rows of a tensor [num_rows, columns] or [num_rows]: consecutive ones, or runs at equal distances.
 struct RowsOfTensor {
   int64_t num_rows = 0;  // 0: the weight is not a part of a tensor
   int64_t first = 0;
   bool transposed = false;  // the weight is [columns, rows]
+  int64_t run = 0;          // rows of a run; 0: all of them follow one another
+  int64_t step = 0;         // from the beginning of a run to that of the next one
+
+  // The shape of the tensor whose part has this one.
+  std::vector<int64_t> StoredShape(std::span<const int64_t> shape) const;
 };
 
 // Tensor `name` of `shape` fills the rows from row_offset of parameters[parameter]; of a tensor
-// that joins several matrices, only the one of this place does.
+// that joins several matrices, only the one of this place does. Without a name, ones do.
 struct WeightSlot {
   std::string name;
   std::vector<int64_t> shape;  // of the weight: without the number of joined matrices
   size_t parameter = 0;
   int64_t row_offset = 0;
   JoinedPlace joined{};
-  RowsOfTensor part{};  // not together with `joined`
+  RowsOfTensor part{};     // not together with `joined`
+  float row_norm_eps = 0;  // above 0: each row is divided by the root of its mean square and this
 
   int64_t rows() const { return shape[0]; }
 };

@@ -72,8 +72,12 @@ std::vector<size_t> WeightPacker::FileOrder() const {
     if (!slots_[parameter].empty()) order.push_back(parameter);  // others have no rows
   }
   std::ranges::sort(order, {}, [&](size_t parameter) {
-    const Checkpoint::Entry& part = *plan_.sources[slots_[parameter].front()]->parts().front();
-    return std::tuple(part.file, part.tensor->begin, parameter);
+    const auto& parts = plan_.sources[slots_[parameter].front()]->parts();
+    if (parts.empty())
+      return std::tuple<const TensorFile*, uint64_t, size_t>(nullptr, 0, parameter);
+    const Checkpoint::Entry& part = *parts.front();
+    return std::tuple<const TensorFile*, uint64_t, size_t>(part.file, part.tensor->begin,
+                                                           parameter);
   });
   return order;
 }

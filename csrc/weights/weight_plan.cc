@@ -1,8 +1,10 @@
 #include "weights/weight_plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <span>
 #include <string>
@@ -13,6 +15,7 @@
 #include "kernels/packed_format.h"
 #include "support/error.h"
 #include "weights/budget_formats.h"
+#include "weights/computed_weight.h"
 #include "weights/part_of_weight.h"
 #include "weights/plain_weight.h"
 #include "weights/shared_weight.h"
@@ -26,12 +29,14 @@ using kernels::WeightFormat;
 constexpr uint64_t kComparedBytes = 1 << 20;  // in memory at a time
 constexpr size_t kMaxNamesInError = 8;
 
-// Buffers that are not needed: derived ones of old checkpoints, the constants of xIELU, and what is
-// part of the configuration of a GGUF file.
+// Buffers that are not needed: derived ones of old checkpoints (of GPT-NeoX also masks), the
+// constants of xIELU, and what is part of the configuration of a GGUF file.
 bool IsKnownBuffer(const std::string& name) {
   constexpr std::string_view kEndings[] = {"rotary_emb.inv_freq",
                                            "act_fn.beta",
                                            "act_fn.eps",
+                                           "attention.bias",
+                                           "attention.masked_bias",
                                            "rope_freqs.weight",
                                            "rope_factors_long.weight",
                                            "rope_factors_short.weight"};
@@ -128,13 +133,13 @@ std::string JoinNames(const std::vector<std::string>& names) {
 
 // For messages.
 std::string_view NameOf(const ModelConfig& config) {
-  return config.draft_head ? config.draft_head->layout->name : config.arch->architecture;
+  return config.draft_head ? config.draft_head->layout->name : config.architecture();
 }
 
 void CheckMissing(const ModelConfig& config, const WeightSet& weights, const WeightMap& map) {
   std::vector<std::string> missing;
   for (const WeightSlot& slot : map.slots) {
-    if (!weights.Has(slot.name)) missing.push_back(slot.name);
+    if (!slot.name.empty() && !weights.Has(slot.name)) missing.push_back(slot.name);
   }
   if (missing.empty()) return;
   throw LoadError(missing[0], "the checkpoint lacks tensors of " + std::string(NameOf(config)) +
@@ -151,7 +156,7 @@ std::string PrefixOfDraftHead(const ModelConfig& config, const WeightSet& weight
 
 // Whether it belongs to a part of the model that reads no text.
 bool IsOfIgnoredPart(const ModelConfig& config, const std::string& name) {
-  return std::ranges::any_of(config.arch->ignored_prefixes,
+  return std::ranges::any_of(config.ignored_prefixes(),
                              [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
@@ -197,7 +202,10 @@ std::vector<std::string> FindUnused(const ModelConfig& config, const WeightSet& 
 
 int64_t CountParameters(const WeightMap& map) {
   int64_t count = 0;
-  for (const Parameter& parameter : map.parameters) count += parameter.rows * parameter.columns;
+  for (const WeightSlot& slot : map.slots) {
+    if (slot.name.empty()) continue;
+    count += std::accumulate(slot.shape.begin(), slot.shape.end(), int64_t{1}, std::multiplies());
+  }
   return count;
 }
 
@@ -308,17 +316,31 @@ std::unique_ptr<WeightSource> OpenPart(const WeightSet& weights, const WeightSlo
                                        SharedTensors* shared) {
   const RowsOfTensor& part = slot.part;
   const int64_t rows = slot.shape[part.transposed ? 1 : 0];
-  const int64_t columns = slot.shape[part.transposed ? 0 : 1];
+  const std::vector<int64_t> shape = part.StoredShape(slot.shape);
   std::shared_ptr<SharedWeight>& tensor = (*shared)[slot.name];
   if (tensor == nullptr) {
-    const int64_t shape[] = {part.num_rows, columns};
     tensor = std::make_shared<SharedWeight>(weights.Open(slot.name, shape));
   }
-  auto of_tensor = std::make_unique<PartOfWeight>(
-      SharedWeight::View(tensor), part.num_rows, columns,
-      std::vector<IndexRange>{{part.first, part.first + rows}}, std::nullopt);
+  std::vector<IndexRange> ranges;
+  const int64_t run = part.run == 0 ? rows : part.run;
+  for (int64_t i = 0; i < rows / run; ++i) {
+    const int64_t begin = part.first + i * part.step;
+    ranges.push_back({begin, begin + run});
+  }
+  auto of_tensor = std::make_unique<PartOfWeight>(SharedWeight::View(tensor), part.num_rows,
+                                                  shape.size() > 1 ? shape[1] : 1,
+                                                  std::move(ranges), std::nullopt);
   if (!part.transposed) return of_tensor;
   return Transposed(std::move(of_tensor), slot.shape);
+}
+
+std::unique_ptr<WeightSource> OpenSlot(const WeightSet& weights, const WeightSlot& slot,
+                                       SharedTensors* shared) {
+  if (slot.name.empty()) return Ones();
+  if (slot.part.num_rows > 0) return OpenPart(weights, slot, shared);
+  std::unique_ptr<WeightSource> source = weights.Open(slot.name, slot.shape, slot.joined);
+  if (slot.row_norm_eps == 0) return source;
+  return WithNormalizedRows(std::move(source), slot.shape[1], slot.row_norm_eps);
 }
 
 // Adds a table of embeddings for a quantized head that is tied to them.
@@ -353,9 +375,7 @@ WeightPlan PlanWeights(const ModelConfig& config, const Checkpoint& checkpoint,
   CheckMissing(config, weights, plan.map);
   SharedTensors shared;
   for (const WeightSlot& slot : plan.map.slots) {
-    plan.sources.push_back(slot.part.num_rows > 0
-                               ? OpenPart(weights, slot, &shared)
-                               : weights.Open(slot.name, slot.shape, slot.joined));
+    plan.sources.push_back(OpenSlot(weights, slot, &shared));
   }
   plan.description.unused_tensors = FindUnused(config, weights, plan.sources);
   if (options.strict && !plan.description.unused_tensors.empty()) {

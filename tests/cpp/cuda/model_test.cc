@@ -29,6 +29,13 @@ TEST(CudaModel, LogitsAreTheCpusInFloat32) {
       {"StableLmForCausalLM", R"("qk_layernorm": true, "use_parallel_residual": true)"},
       {"HunYuanDenseV1ForCausalLM", ""},
       {"ApertusForCausalLM", ""},
+      {"HyperCLOVAXForCausalLM", R"("residual_multiplier": 0.4, "rms_norm_eps": 0.01)"},
+      {"GPTNeoXForCausalLM", R"("num_key_value_heads": 4, "rotary_pct": 1)"},
+      {"OlmoForCausalLM", ""},
+      {"NanoChatForCausalLM", R"("head_dim": 16)"},
+      {"GraniteSWAForCausalLM", R"("sliding_window": 9, "layer_rope_theta": [0, 1000])"},
+      {"MiniCPM3ForCausalLM", R"("num_key_value_heads": 4, "kv_lora_rank": 16, "q_lora_rank": 16,
+          "qk_nope_head_dim": 8, "qk_rope_head_dim": 8)"},
       {"Ministral3ForCausalLM", R"("head_dim": 16, "rope_parameters": {
           "llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 8})"}};
   for (const auto& [architecture, fields] : models) {

@@ -21,12 +21,11 @@ void WriteTensors(const TempFolder& folder, const WeightMap& map) {
   nlohmann::json header;
   std::string data;
   for (const WeightSlot& slot : map.slots) {
+    if (slot.name.empty()) continue;                                    // of ones
     if (slot.joined.index > 0 || header.contains(slot.name)) continue;  // written with the first
     const size_t begin = data.size();
     std::vector<int64_t> shape = slot.joined.StoredShape(slot.shape);
-    if (slot.part.num_rows > 0) {
-      shape = {slot.part.num_rows, slot.part.transposed ? shape[0] : shape[1]};
-    }
+    if (slot.part.num_rows > 0) shape = slot.part.StoredShape(slot.shape);
     int64_t elements = 1;
     for (int64_t size : shape) elements *= size;
     const float centre = slot.shape.size() == 1 ? 1.0f : 0.0f;

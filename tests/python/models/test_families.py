@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from families import COMPACT
 from paged_driver import (
     PagedModel,
@@ -21,7 +22,7 @@ from paged_driver import (
     relative_error,
     transformers_logits,
 )
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from mlc_native import EngineConfig, MLCEngine
 
@@ -94,6 +95,45 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
         "tiny-glm4_moe_lite",
         {"mlp_layer_types": ["sparse", "dense", "sparse"], "v_head_dim": 24},
     ),
+    "gpt_neox-one-after-the-other": (
+        "tiny-gpt_neox",
+        {"use_parallel_residual": False, "attention_bias": False, "hidden_act": "gelu_fast"},
+    ),
+    "hyperclovax-pre-norms": (
+        "tiny-hyperclovax",
+        {"use_post_norm": False, "attention_multiplier": 0.3, "attention_bias": True},
+    ),
+    "jais2-no-biases": ("tiny-jais2", {"attention_bias": False, "mlp_bias": False}),
+    "nanochat-tied": ("tiny-nanochat", {"tie_word_embeddings": True, "attention_bias": True}),
+    "olmo-biases": ("tiny-olmo", {"attention_bias": True, "tie_word_embeddings": True}),
+    "youtu-direct-queries": (
+        "tiny-youtu",
+        {
+            "q_lora_rank": None,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 1e4,
+                "factor": 40.0,
+                "mscale": 1.0,
+                "mscale_all_dim": 0.8,
+                "original_max_position_embeddings": 64,
+            },
+        },
+    ),
+    "minicpm3-longrope": (
+        "tiny-minicpm3",
+        {
+            "attention_bias": True,
+            "mlp_bias": True,
+            "rope_parameters": LONGROPE
+            | {
+                "partial_rotary_factor": 1.0,
+                "original_max_position_embeddings": 64,
+                "short_factor": [1.0] * 8,
+                "long_factor": [1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 9.0],
+            },
+        },
+    ),
     "falcon3": ("tiny-llama", {"head_dim": 32, "rope_parameters": None, "rope_theta": 1000042}),
 }
 
@@ -141,6 +181,50 @@ def test_internlm3_as_its_own_code_writes_it(tmp_path: Path) -> None:
     config["architectures"] = ["InternLM3ForCausalLM"]
     config["qkv_bias"] = config.pop("attention_bias")
     config["bias"] = config.pop("mlp_bias")
+    (path / "config.json").write_text(json.dumps(config))
+    assert np.array_equal(PagedModel(path).generate([5, 6, 7], 512, 8)[1], expected)
+
+
+def test_internlm2_is_a_llama_with_one_tensor_of_q_k_and_v(tmp_path: Path) -> None:
+    """transformers has none; the groups of a KV head lie one after another."""
+    path = make_checkpoint("tiny-llama", tmp_path / "m", overrides={"attention_bias": True})
+    weights = load_file(path / "model.safetensors")
+    expected = PagedModel(path).generate([5, 6, 7], 512, 8)[1]
+    names = {
+        "self_attn.o_proj": "attention.wo",
+        "mlp.gate_proj": "feed_forward.w1",
+        "mlp.up_proj": "feed_forward.w3",
+        "mlp.down_proj": "feed_forward.w2",
+        "input_layernorm": "attention_norm",
+        "post_attention_layernorm": "ffn_norm",
+        "embed_tokens": "tok_embeddings",
+        "lm_head": "output",
+    }
+    renamed = {}
+    for name, tensor in weights.items():
+        if "q_proj" in name:
+            parts = [weights[name.replace("q_proj", f"{p}_proj")] for p in "qkv"]
+            grouped = [p.reshape(2, -1, *p.shape[1:]) for p in parts]  # by KV head
+            fused = torch.cat(grouped, dim=1).reshape(-1, *tensor.shape[1:])
+            renamed[name.replace("self_attn.q_proj", "attention.wqkv")] = fused
+        elif "k_proj" not in name and "v_proj" not in name:
+            own = next((n for n in names if n in name), "")
+            renamed[name.replace(own, names[own]) if own else name] = tensor
+    save_file(renamed, path / "model.safetensors")
+    config = json.loads((path / "config.json").read_text())
+    config["architectures"] = ["InternLM2ForCausalLM"]
+    config["bias"] = config.pop("attention_bias")
+    (path / "config.json").write_text(json.dumps(config))
+    assert np.array_equal(PagedModel(path).generate([5, 6, 7], 512, 8)[1], expected)
+
+
+@pytest.mark.parametrize("name", ["PerceptionLM", "FastVlm"])
+def test_texts_of_models_whose_vision_transformers_does_not_have(tmp_path: Path, name: str) -> None:
+    """Their images need a package of their own; the text is stored as in Llava."""
+    path = make_checkpoint("tiny-llava", tmp_path / "m")
+    expected = PagedModel(path).generate([5, 6, 7], 512, 8)[1]
+    config = json.loads((path / "config.json").read_text())
+    config["architectures"] = [f"{name}ForConditionalGeneration"]
     (path / "config.json").write_text(json.dumps(config))
     assert np.array_equal(PagedModel(path).generate([5, 6, 7], 512, 8)[1], expected)
 

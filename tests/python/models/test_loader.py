@@ -172,6 +172,35 @@ READINGS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "alpha": ("tiny-llama", {"rope_parameters": {**LINEAR, "rope_type": "dynamic", "alpha": 50.0}}),
     "mscales": ("tiny-llama", {"rope_parameters": {**LONGROPE, "long_mscale": 1.5}}),
+    "cwm-windows": ("tiny-cwm", {"layer_types": ...}),
+    "cwm-rope": ("tiny-cwm", {"rope_parameters": ...}),
+    "granite_swa-windows": ("tiny-granite_swa", {"layer_types": ..., "layer_rope_theta": ...}),
+    "vaultgemma-windows": (
+        "tiny-vaultgemma",
+        {"layer_types": ..., "attn_logit_softcapping": ..., "final_logit_softcapping": ...},
+    ),
+    "vaultgemma-no-caps": (
+        "tiny-vaultgemma",
+        {"attn_logit_softcapping": None, "final_logit_softcapping": None},
+    ),
+    "ministral-windows": ("tiny-ministral", {"layer_types": ...}),
+    "gpt_neox-rope": (
+        "tiny-gpt_neox",
+        {"rope_parameters": ..., "rotary_pct": 0.5, "rotary_emb_base": 1000},
+    ),
+    "gpt_neox-part-of-rope": ("tiny-gpt_neox", {"rope_parameters": ..., "rope_theta": 5.0}),
+    "phi-part-of-rope": (
+        "tiny-phi",
+        {"rope_parameters": {"rope_theta": 1e4}, "partial_rotary_factor": ...},
+    ),
+    "nanochat-cap": ("tiny-nanochat", {"final_logit_softcapping": ...}),
+    "olmo-ignores-eps": ("tiny-olmo", {"layer_norm_eps": 0.3, "rms_norm_eps": 0.3}),
+    "hyperclovax-scale": ("tiny-hyperclovax", {"attention_multiplier": None}),
+    "minicpm3-scales": (
+        "tiny-minicpm3",
+        {"scale_emb": ..., "scale_depth": ..., "dim_model_base": ...},
+    ),
+    "minicpm3-no-scales": ("tiny-minicpm3", {"scale_depth": None, "dim_model_base": None}),
     "partial-rotary-null": (
         "tiny-glm",
         {"partial_rotary_factor": None, "rope_parameters": {"rope_theta": 1e4}},

@@ -20,6 +20,7 @@ from transformers.models.auto.modeling_auto import (
 from mlc_native import inspect_model
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+from image_shapes import IMAGE_SHAPES
 from make_random_checkpoint import SHAPES
 
 TABLES = Path(__file__).resolve().parents[3] / "docs" / "models.md"
@@ -45,7 +46,7 @@ def test_the_table_of_families_is_complete(tmp_path: Path) -> None:
     listed = [name for row in rows for name in re.findall(r"`(\w+)`", row[1])]
     assert len(set(listed)) == len(listed)
     assert set(listed) == supported(tmp_path, {"architectures": ["Unknown"]})
-    kinds = {SHAPES[name]["model_type"] for name in ALL}
+    kinds = {SHAPES[name]["model_type"] for name in [*ALL, *IMAGE_SHAPES]}
     tested = {names.get(kind) for names in (CAUSAL, IMAGES) for kind in kinds}
     claimed = {n for row in rows if row[2] == "parity" for n in re.findall(r"`(\w+)`", row[1])}
     elsewhere = {"Gemma3ForConditionalGeneration", "InternLM3ForCausalLM"}  # as other folders

@@ -1,0 +1,19 @@
+// Weights that are not as a checkpoint stores them: ones in place of the weights of a norm that has
+// none, and rows that are normalized as they are loaded. Threads: as of WeightSource.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "weights/weight_source.h"
+
+namespace mlc_native {
+
+// A vector of any number of ones, of which a checkpoint has nothing.
+std::unique_ptr<WeightSource> Ones();
+
+// The rows of `stored`, each divided by the root of its mean square and `eps`.
+std::unique_ptr<WeightSource> WithNormalizedRows(std::unique_ptr<WeightSource> stored,
+                                                 int64_t columns, float eps);
+
+}  // namespace mlc_native

@@ -1,0 +1,107 @@
+"""Tiny models with images whose text model is one of another family. For make_random_checkpoint.py.
+
+Windows and original contexts of ropes are short, as in dense_shapes.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dense_shapes import QWEN_VISION, TINY, VISION
+
+CLIP = {"model_type": "clip_vision_model", **VISION}
+SIGLIP = {"model_type": "siglip_vision_model", **VISION}
+PIXTRAL = {"model_type": "pixtral", **VISION, "head_dim": 16}
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama", **TINY, "head_dim": 32,
+    "rope_parameters": {
+        "rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+    },
+}  # fmt: skip
+MISTRAL = {"model_type": "mistral", **TINY, "head_dim": 16, "sliding_window": 48}
+QWEN2 = {"model_type": "qwen2", **TINY}
+QWEN3 = {"model_type": "qwen3", **TINY, "head_dim": 32}
+GRANITE = {
+    "model_type": "granite", **TINY, "embedding_multiplier": 6.0, "residual_multiplier": 0.4,
+    "attention_multiplier": 0.15, "logits_scaling": 3.0,
+}  # fmt: skip
+GPT_OSS = {
+    "model_type": "gpt_oss", **TINY, "intermediate_size": 96, "head_dim": 32,
+    "num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 40,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1.5e5},
+}  # fmt: skip
+COHERE = {"model_type": "cohere", **TINY, "use_qk_norm": True, "logit_scale": 0.3}
+COHERE2 = {
+    "model_type": "cohere2", **TINY, "num_hidden_layers": 4, "sliding_window": 40,
+    "logit_scale": 0.3,
+}  # fmt: skip
+EXAONE4 = {
+    "model_type": "exaone4", **TINY, "num_hidden_layers": 4, "sliding_window": 40,
+    "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
+}  # fmt: skip
+HYPERCLOVAX = {"model_type": "hyperclovax", **TINY, "residual_multiplier": 0.4}
+DEEPSEEK_V3 = {
+    "model_type": "deepseek_v3", **TINY, "num_key_value_heads": 4, "q_lora_rank": 24,
+    "kv_lora_rank": 40, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16, "v_head_dim": 32,
+    "moe_intermediate_size": 48, "n_routed_experts": 12, "num_experts_per_tok": 3,
+    "n_shared_experts": 2, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1,
+}  # fmt: skip
+
+
+def _shape(
+    model_type: str, vision: dict[str, Any], text: dict[str, Any], tied: bool, **other: Any
+) -> dict[str, Any]:
+    return {
+        "model_type": model_type, "vision_config": vision, "text_config": text,
+        "tie_word_embeddings": tied, **other,
+    }  # fmt: skip
+
+
+IMAGE_SHAPES: dict[str, dict[str, Any]] = {
+    "image-llava-mistral": _shape("llava", CLIP, MISTRAL, False),
+    "image-llava_next-granite": _shape("llava_next", SIGLIP, GRANITE, True),
+    "image-llava_next_video": _shape("llava_next_video", CLIP, LLAMA, False),
+    "image-llava_onevision": _shape("llava_onevision", SIGLIP, QWEN2, True),
+    "image-vipllava": _shape("vipllava", {**CLIP, "num_hidden_layers": 9}, LLAMA, False),
+    "image-internvl": _shape("internvl", VISION, QWEN3, False),
+    "image-internvl-gpt_oss": _shape("internvl", VISION, GPT_OSS, False),
+    "image-qianfan_ocr": _shape("qianfan_ocr", VISION, QWEN3, True),
+    "image-aya_vision-cohere": _shape("aya_vision", SIGLIP, COHERE, True),
+    "image-cohere2_vision": _shape("cohere2_vision", SIGLIP, COHERE2, True),
+    "image-deepseek_vl": _shape("deepseek_vl", SIGLIP, LLAMA, True),
+    "image-exaone4_5": _shape(
+        "exaone4_5",
+        {**QWEN_VISION, "num_key_value_heads": 1, "fullatt_block_indexes": [0]},
+        EXAONE4,
+        False,
+    ),
+    "image-idefics3": _shape("idefics3", VISION, LLAMA, False),
+    "image-smolvlm": _shape("smolvlm", VISION, LLAMA, True),
+    "image-lighton_ocr": _shape("lighton_ocr", PIXTRAL, QWEN3, True),
+    "image-got_ocr2": _shape(
+        "got_ocr2",
+        {**VISION, "output_channels": 16, "mlp_dim": 48, "global_attn_indexes": [0]},
+        QWEN2,
+        True,
+    ),
+    "image-ovis2": _shape(
+        "ovis2", {**VISION, "vocab_size": 64}, QWEN2, False, vocab_size=512, hidden_size=64
+    ),
+    "image-video_llama_3": _shape("video_llama_3", VISION, QWEN2, False),
+    "image-hyperclovax_vision_v2": _shape(
+        "hyperclovax_vision_v2",
+        {"model_type": "qwen2_5_vl_vision", **QWEN_VISION, "fullatt_block_indexes": [0]},
+        HYPERCLOVAX,
+        False,
+    ),
+    "image-kimi_k25": _shape(
+        "kimi_k25",
+        {"num_hidden_layers": 1, "hidden_size": 32, "intermediate_size": 48,
+         "num_attention_heads": 2, "patch_size": 4, "pos_emb_height": 4, "pos_emb_width": 4},
+        DEEPSEEK_V3,
+        False,
+        projection_hidden_size=32,
+    ),
+}  # fmt: skip
