@@ -120,7 +120,8 @@ DENSE_SHAPES: dict[str, dict[str, Any]] = {
         "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
     },
     "tiny-ministral": {
-        "model_type": "ministral", **TINY, "num_hidden_layers": 4, "sliding_window": 40,
+        "model_type": "ministral", **TINY, "num_hidden_layers": 4, "head_dim": 16,
+        "sliding_window": 40,
         "tie_word_embeddings": False,
         "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
     },

@@ -64,7 +64,6 @@ constexpr TextFamily kTextFamilies[] = {
     {"ministral3", kMistralAsText, {131072, 4096, 14336, 34, 32}},
     {"mistral", kMistralAsText, {32000, 4096, 14336, 32, 32}},
     {"mistral4", kMistralAsText, {131072, 4096, 12288, 36, 32}},
-    {"mixtral", "MixtralForCausalLM", {32000, 4096, 14336, 32, 32}},
     {"olmo2", "Olmo2ForCausalLM", {50304, 4096, 11008, 32, 32}},
     {"phi", "PhiForCausalLM", {51200, 2048, 8192, 24, 32}},
     {"phi3", "Phi3ForCausalLM", {32064, 3072, 8192, 32, 32}},

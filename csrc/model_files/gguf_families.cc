@@ -185,6 +185,12 @@ constexpr GgufFamily kFamilies[] = {
      .adds_one_to_norms = true,
      .norm_eps = kLayerNormEps},
     {.name = "arcee", .architecture = "ArceeForCausalLM", .interleaves_heads = true},
+    {.name = "internlm2", .architecture = "LlamaForCausalLM", .interleaves_heads = true},
+    {.name = "jais2", .architecture = "Jais2ForCausalLM", .norm_eps = kLayerNormEps},
+    {.name = "olmo",
+     .architecture = "OlmoForCausalLM",
+     .interleaves_heads = true,
+     .norm_eps = kLayerNormEps},
     {.name = "apertus", .architecture = "ApertusForCausalLM", .names = kApertus},
 };
 

@@ -139,7 +139,8 @@ std::string_view NameOf(const ModelConfig& config) {
 void CheckMissing(const ModelConfig& config, const WeightSet& weights, const WeightMap& map) {
   std::vector<std::string> missing;
   for (const WeightSlot& slot : map.slots) {
-    if (!slot.name.empty() && !weights.Has(slot.name)) missing.push_back(slot.name);
+    if (slot.name.empty() || slot.part.first > 0) continue;  // of ones; named by its first part
+    if (!weights.Has(slot.name)) missing.push_back(slot.name);
   }
   if (missing.empty()) return;
   throw LoadError(missing[0], "the checkpoint lacks tensors of " + std::string(NameOf(config)) +

@@ -13,14 +13,14 @@ __device__ inline float TimesSigmoid(float x, float y) {
 
 // x times the normal distribution function of x, by the polynomial of the CPU's kernel.
 __device__ inline float Gelu(float x) {
+  constexpr float kTerms[] = {-0.82215223f, 1.48851587f, -1.13520398f, 0.27886807f, -0.18628806f,
+                              0.09678418f,  0.37409196f, 1.00002368f,  -1.26551223f};
   const float z = 0.70710678f * fabsf(x);
-  const float t = FastDivide(1.0f, fmaf(0.3275911f, z, 1.0f));
-  float p = 0.5f * 1.061405429f;
-  p = fmaf(p, t, 0.5f * -1.453152027f);
-  p = fmaf(p, t, 0.5f * 1.421413741f);
-  p = fmaf(p, t, 0.5f * -0.284496736f);
-  p = fmaf(p, t, 0.5f * 0.254829592f);
-  const float tail = p * t * Exp2(-kLog2E * z * z);
+  const float t = FastDivide(1.0f, fmaf(0.5f, z, 1.0f));
+  float p = 0.17087277f;
+#pragma unroll
+  for (const float term : kTerms) p = fmaf(p, t, term);
+  const float tail = 0.5f * t * Exp2(kLog2E * (p - z * z));
   return x * (x < 0.0f ? tail : 1.0f - tail);
 }
 

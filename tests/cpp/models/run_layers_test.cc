@@ -87,12 +87,29 @@ TEST(RunLayers, CallsEachOperationInTheOrderOfADecoder) {
 }
 
 TEST(RunLayers, ParallelBlocksReadTheSameInput) {
+  NamedWeights weights = TwoLayers();
+  for (auto& layer : weights.layers) {
+    NamedWeights::Layer::Norms norms;
+    for (NormRole role : {NormRole::kPreAttention, NormRole::kPostFfn}) {
+      norms[static_cast<size_t>(role)] = layer.norm(role);
+    }
+    layer = {{}, norms};
+  }
   RecordingOps ops{.parallel = true};
-  RunLayers(TwoLayers(), ops);
+  RunLayers(weights, ops);
   const std::vector<std::string> of_a_layer = {
       "norm in0", "qkv0",     "kv0",       "attend0", "out0",
       "add",      "gate_up0", "activate0", "down0",   "add done0 norm in1"};
   EXPECT_EQ(std::vector<std::string>(ops.calls.begin() + 1, ops.calls.begin() + 11), of_a_layer);
+}
+
+TEST(RunLayers, ParallelBlocksMayHaveANormEach) {
+  RecordingOps ops{.parallel = true};
+  RunLayers(TwoLayers(), ops);
+  const std::vector<std::string> of_a_layer = {
+      "norm in0", "qkv0", "kv0",      "attend0",   "norm ffn0",  // of the same residual
+      "out0",     "add",  "gate_up0", "activate0", "down0",     "add done0 norm in1"};
+  EXPECT_EQ(std::vector<std::string>(ops.calls.begin() + 1, ops.calls.begin() + 12), of_a_layer);
 }
 
 TEST(RunLayers, EndsAfterTheLastKeysAndValuesWhereNoLogitsAreWanted) {

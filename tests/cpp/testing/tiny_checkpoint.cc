@@ -72,9 +72,10 @@ std::string TinyConfig(const std::string& architecture, const std::string& given
 void WriteTinyCheckpoint(const TempFolder& folder, const std::string& config) {
   folder.Write("config.json", config);
   const ModelConfig parsed = ReadModelConfig(folder.path());
+  const TensorNames& names = parsed.arch->names;
   const WeightMap map = MakeWeightMap(
-      parsed, {.prefix = "model.",
-               .head = parsed.tie_word_embeddings ? "" : "lm_head.weight",
+      parsed, {.prefix = std::string(names.prefixes.front()),
+               .head = parsed.tie_word_embeddings ? "" : std::string(names.heads.front()),
                .head_bias = "lm_head.bias",
                .experts = parsed.experts ? &parsed.arch->experts.spellings.front() : nullptr});
   WriteTensors(folder, map);

@@ -61,9 +61,12 @@ ARCHITECTURES = {
     "NemotronForCausalLM": Arch.NEMOTRON,
     "ArceeForCausalLM": Arch.ARCEE,
     "ApertusForCausalLM": Arch.APERTUS,
+    "Jais2ForCausalLM": Arch.JAIS2,
+    "OlmoForCausalLM": Arch.OLMO,
 }
 PERMUTED = {
     Arch.LLAMA, Arch.MISTRAL3, Arch.GRANITE, Arch.GRANITE_MOE, Arch.SMOLLM3, Arch.ARCEE,
+    Arch.INTERNLM2, Arch.OLMO,
 }  # fmt: skip
 ADDS_ONE = {Arch.GEMMA, Arch.GEMMA2, Arch.GEMMA3, Arch.NEMOTRON}
 SIGMOID = {Arch.GLM4_MOE, Arch.MINIMAXM2}
@@ -242,6 +245,8 @@ def add_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
         if name in config:
             rms = name == "rms_norm_eps"
             (writer.add_layer_norm_rms_eps if rms else writer.add_layer_norm_eps)(config[name])
+    if arch == Arch.OLMO:
+        writer.add_layer_norm_eps(1e-5)
     if latent:
         dim = add_latent_sizes(writer, config)
     else:

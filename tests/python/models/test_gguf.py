@@ -104,6 +104,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "tiny-nemotron": {"head_dim": 16},
     "tiny-arcee": {},
     "tiny-apertus": {},
+    "tiny-jais2": {"head_dim": 16},
+    "tiny-olmo": {},
 }
 # Of a family, what is read from other keys and tensors.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -146,6 +148,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
             "gguf_arch": "MISTRAL4",
         },
     ),
+    "internlm2": ("tiny-llama", {"rope_parameters": None, "gguf_arch": "INTERNLM2"}),
     "sigmoids-without-a-key": ("tiny-deepseek_v3", LATENT | {"old_converter": True}),
     "no-windows": (
         "tiny-exaone4",
@@ -449,6 +452,13 @@ def damaged(path: Path, field: str, *parts: str) -> None:
     message = str(error.value)
     assert all(part in message for part in parts), message
     assert error.value.field == field
+
+
+def test_an_olmo_that_cuts_its_projections_is_refused(tmp_path: Path) -> None:
+    source = make_checkpoint("tiny-olmo", tmp_path / "source")
+    metadata: Metadata = {"olmo.attention.clamp_kqv": 8.0}
+    path = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32, metadata=metadata)
+    damaged(path, "clip_qkv", "is not supported")
 
 
 def test_parts_are_one_model(tmp_path: Path) -> None:
