@@ -41,7 +41,9 @@ EXAONE4 = {
     "model_type": "exaone4", **TINY, "num_hidden_layers": 4, "sliding_window": 40,
     "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
 }  # fmt: skip
-HYPERCLOVAX = {"model_type": "hyperclovax", **TINY, "residual_multiplier": 0.4}
+HYPERCLOVAX = {
+    "model_type": "hyperclovax", **TINY, "residual_multiplier": 0.4, "logits_scaling": 3.0,
+}  # fmt: skip
 DEEPSEEK_V3 = {
     "model_type": "deepseek_v3", **TINY, "num_key_value_heads": 4, "q_lora_rank": 24,
     "kv_lora_rank": 40, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16, "v_head_dim": 32,

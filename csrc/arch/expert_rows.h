@@ -179,15 +179,27 @@ constexpr ArchSpec DeepSeekV2() {
   return spec;
 }
 
+inline constexpr std::string_view kMistral4Rope =
+    R"({"rope_type": "yarn", "rope_theta": 10000.0, "factor": 128.0,
+        "original_max_position_embeddings": 8192, "beta_fast": 32.0, "beta_slow": 1.0,
+        "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1})";
+
 constexpr ArchSpec Mistral4(std::string_view architecture) {
   ArchSpec spec = WithLatentAttention(architecture);
   spec.reads_partial_rotary_factor = true;
   spec.reads_query_scaling = true;
   spec.experts.score = kernels::RouterScore::kSoftmax;
   spec.experts.spellings = kDeepSeekV2Spellings;
-  spec.experts.absent = {
-      .num_experts = 128, .num_chosen = 4, .ffn_size = 2048, .num_shared = 1, .renormalize = true};
-  spec.defaults = {.num_attention_heads = 32, .max_position_embeddings = 1048576};
+  spec.experts.absent = {.num_experts = 128,
+                         .num_chosen = 4,
+                         .ffn_size = 2048,
+                         .num_shared = 1,
+                         .renormalize = true,
+                         .first_sparse = 0};
+  spec.latent.absent = {.q_rank = 1024, .kv_rank = 256, .plain_dim = 64};
+  spec.defaults = {.num_attention_heads = 32,
+                   .max_position_embeddings = 1048576,
+                   .rope_parameters = kMistral4Rope};
   return spec;
 }
 

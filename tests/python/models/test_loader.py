@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from families import ALL
 from paged_driver import (
     PagedModel,
     PagedSequence,
@@ -213,6 +214,38 @@ def test_fields_are_read_as_transformers_reads_them(tmp_path: Path, reading: str
     like, edit = READINGS[reading]
     path = make_checkpoint(like, tmp_path / like)
     edit_config(path, edit)
+    assert relative_error(logits(path), transformers_logits(path, PROMPT)) < 1e-4
+
+
+SIZES = {
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "num_key_value_heads", "moe_intermediate_size", "num_experts", "num_local_experts",
+    "n_routed_experts", "moe_num_experts", "num_experts_per_tok", "moe_k", "n_shared_experts",
+    "shared_expert_intermediate_size", "shared_intermediate_size", "n_group", "topk_group",
+    "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+}  # fmt: skip
+OTHERS = {"architectures", "pad_token_id"}  # which may not be beyond the vocabulary
+# Without head_dim transformers cannot make these, or makes matrices that do not fit together.
+NEED_HEAD_DIM = {"tiny-ministral", "tiny-hunyuan_v1_dense", "tiny-helium"}
+OF_SIZES = [
+    name
+    for name in ALL
+    if "text_config" not in SHAPES[name] and name != "tiny-internlm3"  # whose folder is a Llama's
+]
+
+
+@pytest.mark.parametrize("like", OF_SIZES)
+def test_a_config_of_sizes_alone(
+    tmp_path: Path, like: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What holds for all other fields is what transformers' class says."""
+    kept = SIZES | {"model_type"} | ({"head_dim"} if like in NEED_HEAD_DIM else set())
+    if like == "tiny-granitemoehybrid":  # whose default is another kind of layer
+        kept |= {"layer_types"}
+    monkeypatch.setitem(SHAPES, like, {k: v for k, v in SHAPES[like].items() if k in kept})
+    path = make_checkpoint(like, tmp_path / like)
+    config = json.loads((path / "config.json").read_text())
+    edit_config(path, {field: ... for field in config if field not in kept | OTHERS})
     assert relative_error(logits(path), transformers_logits(path, PROMPT)) < 1e-4
 
 
