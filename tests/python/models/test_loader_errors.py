@@ -480,6 +480,14 @@ def test_wrong_config_field(llama: Path, fields: dict[str, Any], message: str) -
         ("tiny-qwen3_moe", {"num_experts_per_tok": None, "num_local_experts": 5}, "in [1, 5]"),
         ("tiny-phimoe", {"num_experts_per_tok": 3}, '"num_experts_per_tok" must be 2'),
         ("tiny-mistral", {"sliding_window": 0}, '"sliding_window"'),
+        ("tiny-phi", {"qk_layernorm": True}, "norms of q and k with biases"),
+        ("tiny-olmo", {"clip_qkv": 8.0}, '"clip_qkv" is not supported'),
+        ("tiny-granite_swa", {"layer_rope_theta": [1e4]}, '"num_hidden_layers" = 5'),
+        (
+            "tiny-glm46v",
+            {"text_config": {"model_type": "glm4v_moe_text"}},
+            "then needs a text model with experts",
+        ),
         (
             "tiny-deepseek_v3",
             {"num_key_value_heads": 2},
