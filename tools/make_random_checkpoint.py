@@ -28,6 +28,7 @@ import torch
 import transformers
 from dense_shapes import DENSE_SHAPES
 from dense_shapes import TINY as _TINY
+from expert_shapes import EXPERT_SHAPES
 from image_shapes import IMAGE_SHAPES
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
@@ -265,12 +266,14 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
     **DENSE_SHAPES,
     **IMAGE_SHAPES,
+    **EXPERT_SHAPES,
 }  # fmt: skip
 
 
 # How the hub spells what the models of transformers call otherwise: where a parameter has the name
 # of a key, the checkpoint has these, with a number for each expert if there is a place for it. Two
-# names share the rows of the parameter.
+# names share the rows of the parameter. Of a name with TRANSPOSED behind it, rows are columns.
+TRANSPOSED = "^T"
 _QWEN_EXPERTS = {
     "mlp.experts.gate_up_proj": (
         "mlp.experts.{}.gate_proj.weight",
@@ -301,6 +304,16 @@ _MINIMAX_EXPERTS = _MIXTRAL_EXPERTS | {
 _ERNIE_EXPERTS = _QWEN_EXPERTS | {
     "mlp.gate.moe_statics.e_score_correction_bias": ("mlp.moe_statics.e_score_correction_bias",)
 }
+_HY3_EXPERTS = _QWEN_EXPERTS | {
+    "mlp.gate.weight": ("mlp.router.gate.weight",),
+    "mlp.e_score_correction_bias": ("mlp.expert_bias",),
+    "mlp.shared_experts.gate_proj.weight": ("mlp.shared_mlp.gate_proj.weight",),
+    "mlp.shared_experts.up_proj.weight": ("mlp.shared_mlp.up_proj.weight",),
+    "mlp.shared_experts.down_proj.weight": ("mlp.shared_mlp.down_proj.weight",),
+    "mlp.shared_experts.gate_proj.bias": ("mlp.shared_mlp.gate_proj.bias",),
+    "mlp.shared_experts.up_proj.bias": ("mlp.shared_mlp.up_proj.bias",),
+    "mlp.shared_experts.down_proj.bias": ("mlp.shared_mlp.down_proj.bias",),
+}
 HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "qwen3_moe": _QWEN_EXPERTS,
     "olmoe": _QWEN_EXPERTS,
@@ -316,6 +329,22 @@ HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "gpt_neox": {"lm_head.weight": ("embed_out.weight",)},
     "granitemoe": _GRANITE_EXPERTS,
     "granitemoeshared": _GRANITE_EXPERTS,
+    "dots1": _QWEN_EXPERTS,
+    "hunyuan_v1_moe": _QWEN_EXPERTS,
+    "glm4v_moe": _QWEN_EXPERTS,
+    "solar_open": _QWEN_EXPERTS,
+    "kimi_k25": _QWEN_EXPERTS,
+    "flex_olmo": _QWEN_EXPERTS,
+    "mellum": _QWEN_EXPERTS,
+    "hy_v3": _HY3_EXPERTS,
+    "exaone_moe": _QWEN_EXPERTS
+    | {"mlp.gate.e_score_correction_bias": ("mlp.e_score_correction_bias",)},
+    "axk1": _QWEN_EXPERTS
+    | {"mlp.post_mlp_layernorm.weight": ("post_mlp_layernorm.weight",)},
+    "qwen3_vl_moe": {
+        "mlp.experts.gate_up_proj": ("mlp.experts.gate_up_proj" + TRANSPOSED,),
+        "mlp.experts.down_proj": ("mlp.experts.down_proj" + TRANSPOSED,),
+    },
 }
 
 
@@ -495,8 +524,12 @@ def _spelled(weights: list[Weight], names: Mapping[str, tuple[str, ...]]) -> lis
         numbered = "{}" in names[own][0]
         shape = weight.shape[1:] if numbered else list(weight.shape)
         shape[0] //= len(names[own])
+        if names[own][0].endswith(TRANSPOSED):
+            shape[-2:] = reversed(shape[-2:])
         spelled += [
-            replace(weight, name=before + name.format(expert), shape=shape)
+            replace(
+                weight, name=before + name.format(expert).removesuffix(TRANSPOSED), shape=shape
+            )
             for expert in range(weight.shape[0] if numbered else 1)
             for name in names[own]
         ]

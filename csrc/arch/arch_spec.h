@@ -119,6 +119,9 @@ struct ProjectionName {
   // MXFP4 are not transposed.
   bool transposed = false;
   bool alternating = false;
+  // Of a transposed one: it is not where the tensor has the shape of one that is not, as in
+  // transformers.
+  bool may_be_plain = false;
 };
 
 // "model.layers.7.<name>.weight" (and ".bias"). "#" in the name stands for the number of a head,
@@ -187,6 +190,9 @@ enum class WindowRule : uint8_t {
   kEveryButNth,     // all but each n-th layer, n = sliding_window_pattern; or layer_types
   kEveryButNthIfAny,  // likewise; none where sliding_window is null
   kEveryButFirstOfN,  // all but layers 0, n, 2 n, ..., n = sliding_window_pattern; or layer_types
+  kFromLayerIfAny,    // layers max_window_layers and up, unless sliding_window is null; or
+                      // layer_types
+  kByType,            // layer_types; absent: none
 };
 
 // Which layers have rope.
@@ -213,6 +219,7 @@ enum class SparseLayers : uint8_t {
   kBehindFirst,  // those from first_k_dense_replace on
   kInterval,     // each moe_layer_interval-th one in [moe_layer_start_index, moe_layer_end_index]
   kListed,       // those that mlp_layer_types calls "sparse"; absent: all but the first one
+  kListedOrBehindFirst,  // likewise; absent: as kBehindFirst
 };
 
 // How checkpoints spell the tensors of experts.
@@ -220,10 +227,12 @@ struct ExpertSpelling {
   std::span<const ProjectionName> projections{};
   std::string_view correction{};     // whole name of kCorrection; empty: the family has none
   bool correction_is_a_row = false;  // of a tensor [1, experts]
+  std::string_view post_norm{};      // kPostFfn, which layers without experts lack; empty: none
 };
 
 // The experts of a family, by fields of config.json; an empty name is one that the family lacks.
 struct ExpertRule {
+  // A number may be a list with one for each layer, all the same.
   std::string_view num_experts{};  // empty: no experts; also read: num_local_experts
   std::string_view num_chosen = "num_experts_per_tok";
   std::string_view ffn_size = "moe_intermediate_size";
@@ -240,7 +249,7 @@ struct ExpertRule {
   SparseLayers layers = SparseLayers::kAll;
   kernels::RouterScore score = kernels::RouterScore::kSoftmax;
   // What stands in for kGateUp and kDown in `projections`, in the spellings of checkpoints. The one
-  // counts whose tensors are there, else the first.
+  // counts whose tensors are there with the correction, else without it, else the first.
   std::span<const ExpertSpelling> spellings{};
 
   struct Absent {             // values of absent fields

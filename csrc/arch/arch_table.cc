@@ -6,6 +6,7 @@
 #include "arch/expert_rows.h"
 #include "arch/image_models.h"
 #include "arch/other_dense_rows.h"
+#include "arch/other_expert_rows.h"
 #include "arch/tensor_names.h"
 
 namespace mlc_native {
@@ -175,8 +176,8 @@ constexpr ArchSpec kFirstRows[] = {
                   .tie_word_embeddings = true}},
 };
 
-constexpr auto kArchitectures =
-    Join(kFirstRows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows, kExpertRows);
+constexpr auto kArchitectures = Join(kFirstRows, kGatedRows, kPlainRows, kLayerNormRows,
+                                     kOtherDenseRows, kExpertRows, kOtherExpertRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},

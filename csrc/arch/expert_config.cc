@@ -30,8 +30,22 @@ class Reader {
   // 0: must be given.
   int64_t Size(std::string_view field, int64_t absent, int64_t most = kMaxDimension) const {
     const std::string name(field);
+    const JsonValue* const value = fields_.Find(name.c_str());
+    if (value != nullptr && value->is_array()) return SizeOfLayers(name, most);
     return fields_.Integer(name.c_str(),
                            absent == 0 ? std::nullopt : std::optional<int64_t>(absent), 1, most);
+  }
+
+  // That of all layers, of a list.
+  int64_t SizeOfLayers(const std::string& field, int64_t most) const {
+    const std::vector<int64_t> sizes = fields_.Sizes(field.c_str());
+    const bool same =
+        !sizes.empty() && std::ranges::count(sizes, sizes.front()) == std::ssize(sizes);
+    if (!same || sizes.front() < 1 || sizes.front() > most) {
+      fields_.FailValue(field.c_str(), "an integer in [1, " + std::to_string(most) +
+                                           "], or a list of the same one for each layer");
+    }
+    return sizes.front();
   }
 
   kernels::RouterRule ReadRouter() const {
@@ -110,9 +124,10 @@ class Reader {
   const ExpertRule& rule_;
 };
 
+constexpr char kLayerTypes[] = "mlp_layer_types";
+
 bool IsListedAsSparse(const ConfigFields& fields, int64_t layer, int64_t num_layers) {
-  constexpr char kField[] = "mlp_layer_types";
-  if (!fields.Has(kField)) return layer > 0;
+  constexpr const char* kField = kLayerTypes;
   const std::vector<std::string> types = fields.Strings(kField);
   if (std::ssize(types) != num_layers) {
     fields.Fail(kField, "has " + std::to_string(types.size()) +
@@ -136,11 +151,14 @@ bool IsSparse(const ConfigFields& fields, const ExpertRule& rule, int64_t layer,
           fields.Has("mlp_only_layers") ? fields.Sizes("mlp_only_layers") : std::vector<int64_t>();
       return (layer + 1) % step == 0 && std::ranges::find(dense, layer) == dense.end();
     }
+    case SparseLayers::kListed:
+      return fields.Has(kLayerTypes) ? IsListedAsSparse(fields, layer, num_layers) : layer > 0;
+    case SparseLayers::kListedOrBehindFirst:
+      if (fields.Has(kLayerTypes)) return IsListedAsSparse(fields, layer, num_layers);
+      [[fallthrough]];
     case SparseLayers::kBehindFirst:
       return layer >=
              fields.Integer("first_k_dense_replace", rule.absent.first_sparse, 0, kMaxLayers);
-    case SparseLayers::kListed:
-      return IsListedAsSparse(fields, layer, num_layers);
     case SparseLayers::kInterval: {
       const int64_t end = fields.Integer("moe_layer_end_index", -1, -1, kMaxLayers);
       return (layer + 1) % fields.Integer("moe_layer_interval", 1, 1, kMaxLayers) == 0 &&
@@ -162,7 +180,13 @@ const ExpertSpelling* FindExpertSpelling(const ExpertRule& rule, const std::stri
                         std::string(projection.ending));
     });
   };
-  const auto found = std::ranges::find_if(rule.spellings, is_there);
+  const auto has_correction = [&](const ExpertSpelling& spelling) {
+    return spelling.correction.empty() || has_tensor(layer + std::string(spelling.correction));
+  };
+  auto found = std::ranges::find_if(rule.spellings, [&](const ExpertSpelling& spelling) {
+    return is_there(spelling) && has_correction(spelling);
+  });
+  if (found == rule.spellings.end()) found = std::ranges::find_if(rule.spellings, is_there);
   return found == rule.spellings.end() ? nullptr : &*found;
 }
 

@@ -50,6 +50,7 @@ std::vector<bool> DefaultWindows(const ConfigFields& fields, const ArchSpec& arc
         (rule == WindowRule::kAllIfAsked && window > 0) ||
         (rule == WindowRule::kEvenBelowLayer && window > 0 && i % 2 == 0 && i < from) ||
         (rule == WindowRule::kFromLayer && window > 0 && i >= from) ||
+        (rule == WindowRule::kFromLayerIfAny && window > 0 && i >= from) ||
         (rule == WindowRule::kWithoutRope && window > 0 && !has_rope) ||
         (rule == WindowRule::kEveryButNth && (i + 1) % nth != 0) ||
         (rule == WindowRule::kEveryButNthIfAny && window > 0 && (i + 1) % nth != 0) ||

@@ -40,7 +40,7 @@ struct RopeReader {
       ReadLlama3(params, rope);
     } else if (type == "longrope" || (arch.yarn_is_longrope && (type == "su" || type == "yarn"))) {
       ReadLongRope(params, rope);
-    } else if (type == "yarn") {
+    } else if (type == "yarn" || (arch.latent.exists && type == "deepseek_yarn")) {
       ReadYarn(params, rope);
     } else {
       params.Fail("rope_type", "= \"" + type +

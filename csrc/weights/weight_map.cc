@@ -188,6 +188,10 @@ class Builder {
     for (const ProjectionName& projection : spelling.projections) {
       AddProjection(prefix, projection, config, filled, layer);
     }
+    if (!spelling.post_norm.empty()) {
+      layer->norms[static_cast<size_t>(NormRole::kPostFfn)] =
+          AddLayerNorm(prefix + std::string(spelling.post_norm), NormRole::kPostFfn);
+    }
     if (spelling.correction.empty()) return;
     const int64_t num_experts = config_.experts->router.num_experts;
     const size_t correction = AddParameter(ParameterForm::kVector, num_experts, 1);
@@ -226,7 +230,8 @@ class Builder {
         place = {.count = count,
                  .index = i,
                  .transposed = projection.transposed,
-                 .alternating = projection.alternating};
+                 .alternating = projection.alternating,
+                 .may_be_plain = projection.may_be_plain};
       }
       map_.slots.push_back({name + std::string(projection.ending),
                             {rows, columns},

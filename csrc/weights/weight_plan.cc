@@ -161,6 +161,15 @@ bool IsOfIgnoredPart(const ModelConfig& config, const std::string& name) {
                              [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
+// Whether it is a norm of what experts give. The released checkpoints of A.X-K1 have one in layers
+// without experts, too.
+bool IsNormOfExperts(const ModelConfig& config, const std::string& name) {
+  return std::ranges::any_of(config.arch->experts.spellings, [&](const ExpertSpelling& spelling) {
+    return !spelling.post_norm.empty() &&
+           name.ends_with(std::string(spelling.post_norm) + ".weight");
+  });
+}
+
 // What is said of such tensors, once.
 void NoteIgnored(const ModelConfig& config, const WeightSet& weights,
                  std::vector<std::string>* unused) {
@@ -182,11 +191,12 @@ std::vector<std::string> FindUnused(const ModelConfig& config, const WeightSet& 
   for (const Checkpoint::Entry& entry : weights.checkpoint().entries()) {
     const std::string& name = entry.tensor->name;
     const auto& heads = config.arch->names.heads;
-    const bool known =
-        used.contains(entry.tensor) || IsKnownBuffer(name) ||
-        (config.draft_head && (name == "d2t" || name == "t2d")) || weights.IsEmptyBias(entry) ||
-        (config.tie_word_embeddings && name.ends_with(heads.front())) ||
-        (!of_head.empty() && name.starts_with(of_head)) || IsOfIgnoredPart(config, name);
+    const bool known = used.contains(entry.tensor) || IsKnownBuffer(name) ||
+                       (config.draft_head && (name == "d2t" || name == "t2d")) ||
+                       weights.IsEmptyBias(entry) ||
+                       (config.tie_word_embeddings && name.ends_with(heads.front())) ||
+                       (!of_head.empty() && name.starts_with(of_head)) ||
+                       IsOfIgnoredPart(config, name) || IsNormOfExperts(config, name);
     if (!known) unused.push_back(name);
   }
   for (const std::string& file : weights.checkpoint().extra_shards()) {

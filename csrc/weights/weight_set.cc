@@ -130,7 +130,7 @@ std::unique_ptr<WeightSource> WeightSet::Open(const std::string& name,
 
 std::unique_ptr<WeightSource> WeightSet::OpenStored(const std::string& name,
                                                     std::span<const int64_t> shape,
-                                                    const JoinedPlace& joined) const {
+                                                    JoinedPlace joined) const {
   const std::string base = QuantizedBase(name);
   if (!base.empty()) {
     if (quantization_->format == QuantizedFormat::kMxfp4) {
@@ -140,6 +140,11 @@ std::unique_ptr<WeightSource> WeightSet::OpenStored(const std::string& name,
   }
   const Checkpoint::Entry* entry = checkpoint_.Find(name);
   if (entry == nullptr) throw LoadError(name, "the checkpoint lacks tensor \"" + name + '"');
+  if (joined.may_be_plain) {
+    JoinedPlace plain = joined;
+    plain.transposed = false;
+    if (entry->tensor->shape == plain.StoredShape(shape)) joined = plain;
+  }
   CheckPlain(*entry, joined.StoredShape(shape));
   if (entry->tensor->dtype == std::nullopt && joined.transposed) {
     return Transposed(OpenGgufBlocks(*entry), shape);

@@ -36,7 +36,7 @@ class MLC_NATIVE_PRIVATE_API WeightSet {
 
  private:
   std::unique_ptr<WeightSource> OpenStored(const std::string& name, std::span<const int64_t> shape,
-                                           const JoinedPlace& joined) const;
+                                           JoinedPlace joined) const;
   // The base name of the quantized matrix that stores the weight `name`, or "".
   std::string QuantizedBase(const std::string& name) const;
 

@@ -24,6 +24,8 @@ TEST(CudaModel, MixturesOfExpertsAreTheCpusInFloat32) {
           "num_experts_per_tok": 2)"},
       {"PhimoeForCausalLM", R"("num_local_experts": 4, "num_experts_per_tok": 2)"},
       {"OlmoeForCausalLM", R"("num_experts": 6, "num_experts_per_tok": 3)"},
+      {"FlexOlmoForCausalLM", R"("num_experts": 6, "num_experts_per_tok": 3)"},
+      {"HunYuanMoEV1ForCausalLM", R"("num_experts": 6, "moe_topk": 3)"},
       {"Ernie4_5_MoeForCausalLM", R"("moe_num_experts": 6, "moe_k": 2,
           "moe_intermediate_size": 16, "moe_num_shared_experts": 1)"},
       {"GraniteMoeSharedForCausalLM", R"("num_local_experts": 4, "num_experts_per_tok": 2,
@@ -48,7 +50,11 @@ TEST(CudaModel, LatentAttentionIsTheCpusInFloat32) {
           "num_experts_per_tok": 2, "moe_intermediate_size": 16)"},
       {"Glm4MoeLiteForCausalLM", R"("q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
           "qk_rope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 6,
-          "num_experts_per_tok": 2, "moe_intermediate_size": 16)"}};
+          "num_experts_per_tok": 2, "moe_intermediate_size": 16)"},
+      // A norm behind experts alone.
+      {"AXK1ForCausalLM", R"("q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
+          "qk_rope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 6, "n_group": 2,
+          "topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 16)"}};
   for (const auto& [architecture, fields] : models) {
     TinyModel tiny(architecture, fields);
     const std::vector<float> want = SomeSteps(*tiny.OnCpu());

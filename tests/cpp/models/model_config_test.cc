@@ -80,6 +80,14 @@ TEST(ModelConfig, WindowRules) {
   const std::vector<int64_t> images =
       Windows(Read("Qwen2_5_VLForConditionalGeneration", asked + R"(, "num_hidden_layers": 82)"));
   EXPECT_EQ(std::vector<int64_t>(images.end() - 3, images.end()), (std::vector<int64_t>{0, 9, 9}));
+  const std::string from_first = R"("max_window_layers": 1)";
+  EXPECT_EQ(Windows(Read("Dots1ForCausalLM", from_first)), (std::vector<int64_t>{0, 4096}));
+  EXPECT_EQ(Windows(Read("Dots1ForCausalLM", from_first + R"(, "sliding_window": null)")),
+            (std::vector<int64_t>{0, 0}));
+  EXPECT_EQ(Windows(Read("MellumForCausalLM")), (std::vector<int64_t>{0, 0}));
+  EXPECT_EQ(Windows(Read("MellumForCausalLM",
+                         R"("layer_types": ["full_attention", "sliding_attention"])")),
+            (std::vector<int64_t>{0, 1024}));
   EXPECT_EQ(Windows(Read("Gemma2ForCausalLM", R"("sliding_window": 5, )" + layers)),
             (std::vector<int64_t>{5, 0, 5, 0, 5, 0, 5}));
   const ModelConfig gemma3 = Read("Gemma3ForCausalLM", R"("sliding_window": 5, )" + layers);
@@ -104,6 +112,13 @@ TEST(ModelConfig, LayersWithExperts) {
   EXPECT_EQ(read(R"(, "decoder_sparse_step": 3, "mlp_only_layers": [5, 9])"),
             (std::vector<bool>{false, false, true, false, false, false}));
   EXPECT_EQ(Sparse(Read("LlamaForCausalLM", layers)), std::vector<bool>(6, false));
+  const std::string behind = R"("first_k_dense_replace": 0)";
+  EXPECT_EQ(Sparse(Read("ExaoneMoeForCausalLM")), (std::vector<bool>{false, true}));
+  EXPECT_EQ(Sparse(Read("ExaoneMoeForCausalLM", behind)), (std::vector<bool>{true, true}));
+  EXPECT_EQ(
+      Sparse(Read("ExaoneMoeForCausalLM", behind + R"(, "mlp_layer_types": ["sparse", "dense"])")),
+      (std::vector<bool>{true, false}));
+  EXPECT_EQ(Sparse(Read("HYV3ForCausalLM", behind)), (std::vector<bool>{false, true}));
 }
 
 TEST(ModelConfig, ExpertsByTheFieldsOfTheFamily) {
@@ -123,6 +138,16 @@ TEST(ModelConfig, ExpertsByTheFieldsOfTheFamily) {
   EXPECT_EQ(Read("Qwen2MoeForCausalLM", R"("num_local_experts": 5)").experts->router.num_experts,
             5);
   EXPECT_EQ(Read("Qwen2MoeForCausalLM").experts->shared_ffn_size, 5632);
+  // A list has a number for each layer.
+  const auto chosen = [](const std::string& list) {
+    const ModelConfig config =
+        Read("HunYuanMoEV1ForCausalLM", R"("num_experts": 6, "moe_topk": )" + list);
+    return config.experts->router.num_chosen;
+  };
+  EXPECT_EQ(chosen("[3, 3]"), 3);
+  for (const char* wrong : {"[]", "[2, 3]", "[7, 7]", "[0, 0]", "[2.5]"}) {
+    EXPECT_THROW(chosen(wrong), LoadError) << wrong;
+  }
   const ModelConfig mixtral = Read("MixtralForCausalLM");
   EXPECT_EQ(mixtral.experts->ffn_size, 48);
   EXPECT_TRUE(mixtral.experts->router.renormalize);

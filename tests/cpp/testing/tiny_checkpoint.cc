@@ -56,8 +56,9 @@ std::string TinyConfig(const std::string& architecture, const std::string& given
   if (arch != nullptr) {
     if (arch->ffn_size_field != "intermediate_size") add(arch->ffn_size_field, "48");
     const ExpertRule& experts = arch->experts;
-    if (!experts.num_experts.empty() && experts.absent.num_chosen == 0)
-      add(experts.num_chosen, "2");
+    const bool has_experts = !experts.num_experts.empty();
+    if (has_experts && experts.absent.num_experts == 0) add(experts.num_experts, "8");
+    if (has_experts && experts.absent.num_chosen == 0) add(experts.num_chosen, "2");
     for (const Requirement& each : arch->requirements) {
       add(each.field, '"' + std::string(each.values.front()) + '"');
     }
