@@ -28,6 +28,7 @@ ARCHITECTURES = {
     "Qwen3ForCausalLM": Arch.QWEN3,
     "Qwen3MoeForCausalLM": Arch.QWEN3MOE,
     "Qwen3VLForConditionalGeneration": Arch.QWEN3VL,
+    "Qwen3VLMoeForConditionalGeneration": Arch.QWEN3VLMOE,
     "Phi3ForCausalLM": Arch.PHI3,
     "PhimoeForCausalLM": Arch.PHIMOE,
     "GemmaForCausalLM": Arch.GEMMA,
@@ -48,6 +49,9 @@ ARCHITECTURES = {
     "Glm4MoeLiteForCausalLM": Arch.DEEPSEEK2,
     "Mistral4ForCausalLM": Arch.DEEPSEEK2,  # as which there is Mistral Large 3
     "MiniMaxM2ForCausalLM": Arch.MINIMAXM2,
+    "Dots1ForCausalLM": Arch.DOTS1,
+    "ExaoneMoeForCausalLM": Arch.EXAONE_MOE,
+    "HunYuanMoEV1ForCausalLM": Arch.HUNYUAN_MOE,
     "GptOssForCausalLM": Arch.GPT_OSS,
     "CohereForCausalLM": Arch.COMMAND_R,
     "Cohere2ForCausalLM": Arch.COHERE2,
@@ -69,7 +73,7 @@ PERMUTED = {
     Arch.INTERNLM2, Arch.OLMO,
 }  # fmt: skip
 ADDS_ONE = {Arch.GEMMA, Arch.GEMMA2, Arch.GEMMA3, Arch.NEMOTRON}
-SIGMOID = {Arch.GLM4_MOE, Arch.MINIMAXM2}
+SIGMOID = {Arch.GLM4_MOE, Arch.MINIMAXM2, Arch.DOTS1, Arch.EXAONE_MOE}
 LATENT = {Arch.DEEPSEEK2, Arch.MISTRAL4}
 Config = dict[str, Any]
 
@@ -171,12 +175,13 @@ def change_of(arch: Arch, config: Config, name: str) -> Change:
         return gpt_oss_change(plain)
     if arch == Arch.GRANITE_MOE and (change := granite_change(plain)):
         return change
+    turn = turned if arch == Arch.QWEN3VLMOE else lambda tensor: tensor
     if name.endswith("experts.gate_up_proj"):
         names = gate_and_up(plain, "gate_up_proj", ".weight")
-        return Change(names, lambda t: np.split(t, 2, axis=-2),
-                      lambda p: np.concatenate(p, axis=-2))  # fmt: skip
+        return Change(names, lambda t: np.split(turn(t), 2, axis=-2),
+                      lambda p: turn(np.concatenate(p, axis=-2)))  # fmt: skip
     if name.endswith("experts.down_proj"):
-        return Change((plain + ".weight",))
+        return Change((plain + ".weight",), lambda t: [turn(t)], lambda p: turn(p[0]))
     if name.endswith("shared_expert_gate.weight"):  # a row, as a vector
         return Change((plain,), lambda t: [t[0]], lambda p: p[0][None])
     return Change((plain.replace("e_score_correction_bias", "e_score_correction.bias"),))
@@ -345,7 +350,8 @@ def add_windows(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
         writer.add_sliding_window(window or 0)
     elif window and arch != Arch.LLAMA and not (lacks_windows and arch == Arch.GEMMA3):
         writer.add_sliding_window(window)
-    if window and config["architectures"][0] in ("Olmo3ForCausalLM", "Exaone4ForCausalLM"):
+    lists = ("Olmo3ForCausalLM", "Exaone4ForCausalLM", "ExaoneMoeForCausalLM")
+    if window and config["architectures"][0] in lists:
         types = config["layer_types"]
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in types])
 
@@ -355,12 +361,14 @@ def add_experts(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
         writer.add_expert_count: (
             "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts",
         ),
-        writer.add_expert_used_count: ("num_experts_per_tok", "moe_k"),
+        writer.add_expert_used_count: ("num_experts_per_tok", "moe_k", "moe_topk"),
         writer.add_expert_feed_forward_length: ("moe_intermediate_size",),
         writer.add_expert_shared_feed_forward_length: (
             "shared_expert_intermediate_size", "shared_intermediate_size",
         ),
-        writer.add_expert_shared_count: ("n_shared_experts", "moe_num_shared_experts"),
+        writer.add_expert_shared_count: (
+            "n_shared_experts", "moe_num_shared_experts", "num_shared_experts",
+        ),
         writer.add_expert_group_count: ("n_group",),
         writer.add_expert_group_used_count: ("topk_group",),
         writer.add_expert_weights_scale: ("routed_scaling_factor",),
@@ -370,7 +378,7 @@ def add_experts(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
     for add, names in keys.items():
         found = [config[name] for name in names if config.get(name) is not None]
         if found:
-            add(found[0])
+            add(found[0][0] if isinstance(found[0], list) else found[0])
     if "mlp_layer_types" in config:
         writer.add_leading_dense_block_count(config["mlp_layer_types"].count("dense"))
     if arch in (Arch.GPT_OSS, Arch.MINIMAXM2):
@@ -381,7 +389,7 @@ def add_experts(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
         writer.add_expert_gating_func(kind.SOFTMAX if softmax else kind.SIGMOID)
     if arch in SIGMOID:
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
-    if arch in {Arch.GLM4_MOE, *LATENT}:
+    if arch in {Arch.GLM4_MOE, Arch.DOTS1, Arch.EXAONE_MOE, *LATENT}:
         writer.add_expert_weights_norm(config["norm_topk_prob"])
 
 

@@ -26,7 +26,7 @@ from mlc_native._core import LoadError, testing
 from mlc_native.serve.config import EngineConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
-from make_random_checkpoint import make_checkpoint
+from make_random_checkpoint import SHAPES, make_checkpoint
 
 DEMO = Path(__file__).resolve().parents[3] / "mlc_native" / "demo_model"
 PROMPT = random_tokens(150, 512, seed=11)  # longer than every window
@@ -48,6 +48,11 @@ LATENT = {
         "original_max_position_embeddings": 64,
     },
 }
+QWEN3_VL_MOE = SHAPES["tiny-qwen3_vl_moe"]["text_config"] | {
+    "mlp_only_layers": [],
+    "moe_intermediate_size": 96,
+    "tie_word_embeddings": False,
+}
 FAMILIES: dict[str, dict[str, Any]] = {
     "tiny-llama": {},
     "tiny-mistral": {"sliding_window": None},
@@ -59,6 +64,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "tiny-qwen3": {},
     "tiny-qwen3_moe": {"mlp_only_layers": [], "moe_intermediate_size": 64},
     "tiny-qwen3_vl": {},
+    "tiny-qwen3_vl_moe": {"text_config": QWEN3_VL_MOE},
     "tiny-phi3": {},
     "tiny-phimoe": {"intermediate_size": 64, "router_jitter_noise": 0.01},
     "tiny-gemma": {},
@@ -91,6 +97,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 64,
     },
     "tiny-minimax_m2": {"intermediate_size": 64},
+    "tiny-dots1": {
+        "moe_intermediate_size": 64,
+        "sliding_window": None,
+        "layer_types": ["full_attention"] * 4,
+    },
+    "tiny-exaone_moe": {"moe_intermediate_size": 64},
+    "tiny-hunyuan_v1_moe": {"intermediate_size": 64},
     "tiny-gpt_oss": {"swiglu_limit": 7.0},
     "tiny-cohere": {},
     "tiny-cohere2": {"layer_types": ["sliding_attention"] * 3 + ["full_attention"]},
