@@ -97,6 +97,26 @@ EXPERT_SHAPES: dict[str, dict[str, Any]] = {
         "num_experts": 10, "num_experts_per_tok": 3, "num_shared_experts": 2, "mlp_bias": True,
         "tie_word_embeddings": False,
     },
+    "tiny-granitemoe_swa": {
+        "model_type": "granitemoe_swa", **TINY, "num_hidden_layers": 5, "intermediate_size": 48,
+        "num_local_experts": 7, "num_experts_per_tok": 3, "shared_intermediate_size": 72,
+        "sliding_window": 40, "layer_rope_theta": [1e4, 0, 5e4, 1e4, 0],
+        "embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.15,
+        "logits_scaling": 3.0, "tie_word_embeddings": True,
+    },
+    "tiny-glm46v_moe": {
+        "model_type": "glm46v",
+        "vision_config": {"model_type": "glm4v_moe_vision", **QWEN_VISION, "image_size": 16},
+        "text_config": {
+            "model_type": "glm4v_moe_text", **TINY, **GLM_EXPERTS, "first_k_dense_replace": 0,
+            "attention_bias": False,
+            "rope_parameters": {
+                "rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2],
+                "partial_rotary_factor": 0.5,
+            },
+        },
+        "tie_word_embeddings": False,
+    },
     "tiny-mellum": {
         "model_type": "mellum", **TINY, "num_hidden_layers": 4, "head_dim": 32,
         "moe_intermediate_size": 48, "num_experts": 8, "num_experts_per_tok": 3,

@@ -15,6 +15,7 @@ constexpr ImageModel kImageModels[] = {
     {"HyperCLOVAXVisionV2ForConditionalGeneration", "hyperclovax", true},
     {"Idefics3ForConditionalGeneration", "llama"},
     {"InternVLForConditionalGeneration", "qwen2"},
+    {"KimiK25ForConditionalGeneration", "deepseek_v3"},  // as the hub writes it
     {"Kimi_K25ForConditionalGeneration", "deepseek_v3"},
     {"LightOnOcrForConditionalGeneration", "qwen3"},
     {"LlavaForConditionalGeneration", "llama"},
@@ -31,11 +32,22 @@ constexpr ImageModel kImageModels[] = {
 
 // Names with and without the module that holds all parts.
 constexpr std::string_view kPartsForImages[] = {
-    "vision_tower.",       "multi_modal_projector.", "image_newline",
-    "model.vision_tower.", "model.vision_model.",    "model.multi_modal_projector.",
-    "model.projector.",    "model.aligner.",         "model.connector.",
-    "model.image_newline", "model.vision_encoder.",  "model.vision_projection.",
-    "model.visual.",       "model.mm_projector.",    "model.visual_embeddings_table.",
+    "vision_tower.",
+    "multi_modal_projector.",
+    "image_newline",
+    "mm_projector.",
+    "model.vision_tower.",
+    "model.vision_model.",
+    "model.multi_modal_projector.",
+    "model.projector.",
+    "model.aligner.",
+    "model.connector.",
+    "model.image_newline",
+    "model.vision_encoder.",
+    "model.vision_projection.",
+    "model.visual.",
+    "model.mm_projector.",
+    "model.visual_embeddings_table.",
 };
 
 // Mistral's layer_types count only where it is a model of its own.

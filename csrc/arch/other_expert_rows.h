@@ -75,9 +75,6 @@ inline constexpr NormName kSarvamQkNorms[] = {
 inline constexpr auto kSarvamNorms = Join(kPreNorms, kSarvamQkNorms);
 inline constexpr ExpertSpelling kSarvamSpellings[] = {{kGlmEach, "mlp.gate.expert_bias"}};
 
-inline constexpr std::string_view kKimiVisionParts[] = {
-    "vision_tower.", "mm_projector.", "model.vision_tower.", "model.mm_projector."};
-
 // ---- Rows ----
 
 // GLM-4-MoE and its kin: scores are sigmoids, and a shared expert is as large as some others.
@@ -246,11 +243,21 @@ constexpr ArchSpec AxK1() {
   return spec;
 }
 
-constexpr ArchSpec KimiK25(std::string_view architecture) {
-  ArchSpec spec = WithLatentAttention(architecture);
-  spec.config_section = "text_config";
-  spec.ignored_prefixes = kKimiVisionParts;
-  spec.defaults.tie_word_embeddings = true;
+constexpr ArchSpec Glm46vMoe() {
+  ArchSpec spec = Glm4vMoe();
+  spec.architecture = "Glm46VForConditionalGeneration";
+  spec.text_model_type = "glm4v_moe_text";
+  return spec;
+}
+
+constexpr ArchSpec GraniteMoeSwa() {
+  ArchSpec spec = GraniteMoeShared();
+  spec.architecture = "GraniteMoeSWAForCausalLM";
+  spec.vectors = kGptOssVectors;
+  spec.reads_layer_thetas = true;
+  spec.window_rule = WindowRule::kEveryButFirstOfN;
+  spec.defaults.sliding_window = 128;
+  spec.defaults.sliding_window_pattern = 4;
   return spec;
 }
 
@@ -270,6 +277,8 @@ inline constexpr ArchSpec kOtherExpertRows[] = {
                   .partial_rotary_factor = 0.5}},
     Dots1(),
     Glm4vMoe(),
+    Glm46vMoe(),
+    GraniteMoeSwa(),
     SolarOpen(),
     SarvamMoe(),
     SarvamMla(),
@@ -278,9 +287,6 @@ inline constexpr ArchSpec kOtherExpertRows[] = {
     ExaoneMoe("ExaoneMoeForCausalLM"),
     Hy3(),
     AxK1(),
-    // Likewise.
-    KimiK25("KimiK25ForConditionalGeneration"),
-    KimiK25("Kimi_K25ForConditionalGeneration"),
     {.architecture = "HunYuanMoEV1ForCausalLM",
      .projections = kSeparateProjections,
      .norms = kPreNormsHunYuanQk,
