@@ -118,6 +118,16 @@ def test_a_correction_that_is_missing_is_an_error(tmp_path: Path) -> None:
         PagedModel(path)
 
 
+def test_exaone_as_the_hub_has_it(tmp_path: Path) -> None:
+    path = make_checkpoint("tiny-exaone_moe", tmp_path / "m")
+    config = json.loads((path / "config.json").read_text())
+    expected = PagedModel(path).generate([5, 6, 7], 512, 8)[1]
+    del config["mlp_layer_types"]  # which the hub's file lacks
+    config |= {"architectures": ["ExaoneMoEForCausalLM"], "sliding_window_pattern": "LLGL"}
+    (path / "config.json").write_text(json.dumps(config))
+    assert np.array_equal(PagedModel(path).generate([5, 6, 7], 512, 8)[1], expected)
+
+
 def test_kimi_as_the_hub_has_it(tmp_path: Path) -> None:
     """The text model has another prefix and type."""
     path = make_checkpoint("tiny-kimi_k25", tmp_path / "m")
