@@ -372,6 +372,7 @@ inline constexpr ArchSpec kExpertRows[] = {
      .qkv_bias = kUseBias,
      .out_bias = kUseBias,
      .ffn_bias = kUseBias,
+     .head_bias = kUseBias,
      .interleaved_rope = true,
      .experts = {.num_experts = "moe_num_experts",
                  .num_chosen = "moe_k",

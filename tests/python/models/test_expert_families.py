@@ -94,6 +94,11 @@ def test_sarvam_with_latent_attention(tmp_path: Path) -> None:
     check(rewrite(path, fields, lambda tensors: tensors))
 
 
+def test_biases_of_ernie(tmp_path: Path) -> None:
+    """Its head has one, too."""
+    check(make_checkpoint("tiny-ernie4_5_moe", tmp_path / "m", overrides={"use_bias": True}))
+
+
 def test_released_axk1_has_no_corrections(tmp_path: Path) -> None:
     """Its dense layers have norms that nothing uses."""
     path = make_checkpoint("tiny-axk1", tmp_path / "m")
