@@ -491,9 +491,7 @@ def _stored(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
     """The weights of a model, tied ones once; Gemma's and Nemotron's norms are 1 + weight."""
-    zero_centred = model.config.model_type.startswith(
-        ("gemma", "nemotron", "vaultgemma")
-    )
+    zero_centred = model.config.model_type.startswith(("gemma", "nemotron", "vaultgemma"))
     weights = []
     for name, parameter in _stored(model):
         mean, spread = 0.0, std

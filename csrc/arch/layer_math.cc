@@ -1,8 +1,9 @@
-#include "arch/layer_math.h"
-
+// What a config.json says about the mathematics of a layer: activation, biases, norms, and what
+// scales values on their way.
 #include <cmath>
 #include <string>
 
+#include "arch/model_config.h"
 #include "arch/rope_config.h"
 
 namespace mlc_native {

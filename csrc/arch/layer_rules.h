@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "arch/arch_spec.h"
+#include "arch/rope.h"
 #include "support/config_fields.h"
 
 namespace mlc_native {
@@ -21,5 +22,10 @@ struct LayerConfig {
 // Layers with their windows and ropes. Throws LoadError.
 std::vector<LayerConfig> ReadLayers(const ConfigFields& fields, const ArchSpec& arch,
                                     size_t num_layers);
+
+// Where layer_rope_theta gives each layer a base of its own, replaces the rope by one for each
+// base. A layer whose base is 0 has none.
+void ReadLayerThetas(const ConfigFields& fields, std::vector<RopeConfig>& ropes,
+                     std::vector<LayerConfig>& layers);
 
 }  // namespace mlc_native

@@ -139,6 +139,10 @@ ConfigFields ReadConfigJson(const std::string& folder);
 ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const ConfigFields& fields,
                         int64_t longest, const TextSizes& sizes = {});
 
+// Sets activation, biases, norms and multipliers of a config whose family and sizes are known.
+// Throws LoadError.
+void ReadLayerMath(const ConfigFields& fields, bool gelu_is_tanh, ModelConfig& config);
+
 // Reads config.json, or mlc-chat-config.json of an MLC folder. `longest`: the longest sequence that
 // will be served, on which longrope depends. Throws LoadError: missing or damaged, an architecture
 // or a feature that is not supported, numbers that do not fit together.

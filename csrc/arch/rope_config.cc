@@ -215,29 +215,6 @@ std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& ar
                local_theta.empty() ? absent : fields.Positive(local_theta.c_str(), absent))};
 }
 
-void ReadLayerThetas(const ConfigFields& fields, std::vector<RopeConfig>& ropes,
-                     std::vector<LayerConfig>& layers) {
-  constexpr char kField[] = "layer_rope_theta";
-  if (!fields.Has(kField)) return;
-  const std::vector<double> thetas = fields.Numbers(kField);
-  if (thetas.size() != layers.size() ||
-      std::ranges::any_of(thetas, [](double theta) { return theta < 0; })) {
-    fields.Fail(kField, "must be a list of \"num_hidden_layers\" = " +
-                            std::to_string(layers.size()) + " numbers of at least 0");
-  }
-  const RopeConfig common = ropes.front();
-  ropes.clear();
-  for (size_t i = 0; i < layers.size(); ++i) {
-    layers[i].rope = LayerConfig::kNoRope;
-    if (thetas[i] == 0) continue;
-    auto found = std::ranges::find(ropes, thetas[i], &RopeConfig::theta);
-    layers[i].rope = static_cast<int>(found - ropes.begin());
-    if (found != ropes.end()) continue;
-    ropes.push_back(common);
-    ropes.back().theta = thetas[i];
-  }
-}
-
 int64_t ExactPositions(const std::vector<RopeConfig>& ropes, const SequenceLengths& lengths) {
   int64_t positions = lengths.max_positions;
   for (const RopeConfig& rope : ropes) {

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "arch/arch_spec.h"
-#include "arch/layer_rules.h"
 #include "arch/rope.h"
 #include "support/config_fields.h"
 
@@ -31,11 +30,6 @@ ConfigFields RopeParameters(const ConfigFields& fields, const ArchSpec& arch);
 // grows, so that the list is chosen once, by lengths.longest, as vLLM does. Throws LoadError.
 std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& arch,
                                   int64_t head_dim, const SequenceLengths& lengths);
-
-// Where layer_rope_theta gives each layer a base of its own, replaces the rope by one for each
-// base. A layer whose base is 0 has none.
-void ReadLayerThetas(const ConfigFields& fields, std::vector<RopeConfig>& ropes,
-                     std::vector<LayerConfig>& layers);
 
 // The longest sequence that the ropes are right for, at most lengths.max_positions.
 int64_t ExactPositions(const std::vector<RopeConfig>& ropes, const SequenceLengths& lengths);
