@@ -57,7 +57,7 @@ inline constexpr Requirement kWithoutQkLayerNorm[] = {
 };
 inline constexpr std::string_view kDenseGlmText[] = {"glm4v_text", "null"};
 inline constexpr Requirement kGlmTextIsDense[] = {
-    {"model_type", kDenseGlmText, "a text model with experts"},
+    {"model_type", kDenseGlmText, "another text model"},
 };
 inline constexpr std::string_view kPaddleParts[] = {"visual.", "mlp_AR.", "model.visual.",
                                                     "model.projector."};

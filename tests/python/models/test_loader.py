@@ -226,7 +226,9 @@ SIZES = {
 }  # fmt: skip
 OTHERS = {"architectures", "pad_token_id"}  # which may not be beyond the vocabulary
 # Without head_dim transformers cannot make these, or makes matrices that do not fit together.
-NEED_HEAD_DIM = {"tiny-ministral", "tiny-hunyuan_v1_dense", "tiny-helium"}
+NEED_HEAD_DIM = {
+    "tiny-ministral", "tiny-hunyuan_v1_dense", "tiny-hunyuan_v1_moe", "tiny-helium",
+}  # fmt: skip
 OF_SIZES = [
     name
     for name in ALL
