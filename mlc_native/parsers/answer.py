@@ -300,8 +300,12 @@ class _Calls:
         self._put(CallDelta(self.num_calls, call_id or self._syntax.tools.new_id(), name))
 
     def arguments(self, text: str) -> None:
+        """More of the arguments; of a text that is kept back, nothing yet."""
         self._has_arguments = True
-        self._put(CallDelta(self._index(), arguments=text))
+        if text:
+            self._put(CallDelta(self._index(), arguments=text))
+        elif self._syntax.is_certain:
+            self._reader.forget()
 
     def end(self) -> None:
         if not self._has_arguments:

@@ -165,8 +165,7 @@ class _StringValue:
         text = self._held + text
         self._held = self._blank if text.endswith(self._blank) else ""
         text = text.removesuffix(self._held)
-        if text:
-            self._put(json.dumps(text, ensure_ascii=False)[1:-1])
+        self._put(json.dumps(text, ensure_ascii=False)[1:-1])
 
     def end(self) -> None:
         self._put('"' if self._begun else '""')

@@ -90,7 +90,7 @@ def test_weights_take_a_byte(tmp_path: Path, device: dict[str, Any]) -> None:
     matrices = sum(w.size for name, w in load_file(floats / WEIGHTS).items() if "_proj." in name)
 
     def weight_bytes(quantization: str) -> int:
-        model = load(quantized, device, "float16", quantization)
+        model = load(quantized, device, "bfloat16", quantization)
         return int(model.model.metadata["weight_bytes"])
 
     saved = weight_bytes("off") - weight_bytes("")

@@ -50,6 +50,14 @@ def test_certain_calls_are_the_same_calls(name: str, text: str, expected: Read) 
         assert whole.calls[: len(expected.calls)] == expected.calls
 
 
+def test_a_value_that_is_cut_leaves_no_content() -> None:
+    """Its last line end may belong to the closing text, so it is kept back."""
+    text = "<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</param \n"
+    of = syntax("qwen3_coder", is_certain=True)
+    assert read(of, [text]).content == ""
+    assert read(of, text) == read(of, [text])
+
+
 # -------------------------------------------------------------------------------- hostile texts
 
 
