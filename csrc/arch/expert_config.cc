@@ -39,8 +39,9 @@ class Reader {
   // That of all layers, of a list.
   int64_t SizeOfLayers(const std::string& field, int64_t most) const {
     const std::vector<int64_t> sizes = fields_.Sizes(field.c_str());
-    const bool same =
-        !sizes.empty() && std::ranges::count(sizes, sizes.front()) == std::ssize(sizes);
+    const int64_t num_layers = fields_.Integer("num_hidden_layers", 0, 0, kMaxLayers);
+    const bool same = !sizes.empty() && std::ssize(sizes) == num_layers &&
+                      std::ranges::count(sizes, sizes.front()) == num_layers;
     if (!same || sizes.front() < 1 || sizes.front() > most) {
       fields_.FailValue(field.c_str(), "an integer in [1, " + std::to_string(most) +
                                            "], or a list of the same one for each layer");
