@@ -366,8 +366,8 @@ void WarpgroupGemm(const GemvArgs& args, Stream stream);
 // kQ4Affine a shift in float16, which is behind each scale, is added to the difference; of kMxfp4
 // they are scale * kMxfp4Doubled[code] (packed_format.h), with bfloat16 scales and groups of 32; of
 // kFp4Group16 the same, rounded to bfloat16, with groups of 16; of kFloat8 they are scale * the
-// E4M3 number, with float32 scales and groups of 64. k is padded to a multiple of kGemvStep with zeros
-// (of kQ4Affine, products skip it). Runs on the host.
+// E4M3 number, with float32 scales and groups of 64. k is padded to a multiple of kGemvStep with
+// zeros (of kQ4Affine, products skip it). Runs on the host.
 inline constexpr int64_t kGemvStep = 128;
 size_t GemvWeightBytes(WeightFormat format, int64_t n, int64_t k);
 struct QuantizedRows {
