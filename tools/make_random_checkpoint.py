@@ -29,6 +29,7 @@ import transformers
 from dense_shapes import DENSE_SHAPES
 from dense_shapes import TINY as _TINY
 from expert_shapes import EXPERT_SHAPES
+from hybrid_shapes import HYBRID_SHAPES
 from image_shapes import IMAGE_SHAPES
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
@@ -43,6 +44,7 @@ SPECIAL_TOKENS = ("<|bos|>", "<|eos|>", "<|pad|>", "<|im_start|>", "<|im_end|>")
 BOS_ID, EOS_ID, PAD_ID = 256, 257, 258
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}  # ours to safetensors'
 PIECE = 1 << 24  # elements drawn at a time
+ZERO_CENTRED = ("gemma", "nemotron", "vaultgemma", "qwen3_5", "qwen3_next")
 CONSTANTS = {"act_fn.beta": 0.5, "act_fn.eps": -1e-6}  # of xIELU
 
 CHAT_TEMPLATE = (
@@ -267,6 +269,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     **DENSE_SHAPES,
     **IMAGE_SHAPES,
     **EXPERT_SHAPES,
+    **HYBRID_SHAPES,
 }  # fmt: skip
 
 
@@ -490,8 +493,8 @@ def _stored(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
-    """The weights of a model, tied ones once; Gemma's and Nemotron's norms are 1 + weight."""
-    zero_centred = model.config.model_type.startswith(("gemma", "nemotron", "vaultgemma"))
+    """The weights of a model, tied ones once; some families' norms are 1 + weight."""
+    zero_centred = model.config.model_type.startswith(ZERO_CENTRED)
     weights = []
     for name, parameter in _stored(model):
         mean, spread = 0.0, std
@@ -503,6 +506,14 @@ def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
             mean, spread = next(v for end, v in CONSTANTS.items() if name.endswith(end)), 0.0
         elif name.endswith("sinks"):
             spread = 2.0  # as far apart as scores are
+        elif name.endswith("linear_attn.A_log"):
+            spread = 1.0
+        elif name.endswith("linear_attn.dt_bias"):
+            mean, spread = -4.0, 1.0  # heads remember tens to hundreds of tokens
+        elif name.endswith("linear_attn.norm.weight"):
+            mean, spread = 1.0, 0.2
+        elif name.endswith("conv1d.weight"):
+            spread = 0.5
         elif parameter.dim() < 2 or name.endswith(("q_norm.weight", "k_norm.weight")):
             is_norm = not name.endswith("bias")
             mean, spread = 1.0 if is_norm and not zero_centred else 0.0, 0.2

@@ -35,16 +35,26 @@ enum class LinearRole : uint8_t {
   // Likewise, of each head:
   kHeadKeyUp,    // [latent, key without its rotated part]: what a query is multiplied with
   kHeadValueUp,  // [value, latent]
+  // Of layers with linear attention, in place of kQkv and kOut:
+  kDeltaInputs,  // [keys + keys + values + values, hidden]: queries, keys, values and output gates
+  kDeltaGates,   // [2 value heads, hidden]: how much each writes, and how fast it forgets
+  kDeltaOut,     // [hidden, values]
 };
 inline constexpr LinearRole kLinearRoles[] = {
-    LinearRole::kQkv,        LinearRole::kOut,          LinearRole::kGateUp,
-    LinearRole::kDown,       LinearRole::kRouter,       LinearRole::kExpertGateUp,
-    LinearRole::kExpertDown, LinearRole::kSharedGateUp, LinearRole::kSharedDown,
-    LinearRole::kQueryUp,    LinearRole::kHeadKeyUp,    LinearRole::kHeadValueUp};
+    LinearRole::kQkv,         LinearRole::kOut,          LinearRole::kGateUp,
+    LinearRole::kDown,        LinearRole::kRouter,       LinearRole::kExpertGateUp,
+    LinearRole::kExpertDown,  LinearRole::kSharedGateUp, LinearRole::kSharedDown,
+    LinearRole::kQueryUp,     LinearRole::kHeadKeyUp,    LinearRole::kHeadValueUp,
+    LinearRole::kDeltaInputs, LinearRole::kDeltaGates,   LinearRole::kDeltaOut};
 inline constexpr size_t kNumLinearRoles = std::size(kLinearRoles);
 // Whether a layer has one for each expert, of which a row reads those that it chose.
 constexpr bool IsOfExperts(LinearRole role) {
   return role == LinearRole::kExpertGateUp || role == LinearRole::kExpertDown;
+}
+// Whether it is of layers with linear attention.
+constexpr bool IsOfDelta(LinearRole role) {
+  return role == LinearRole::kDeltaInputs || role == LinearRole::kDeltaGates ||
+         role == LinearRole::kDeltaOut;
 }
 // Whether a layer has one for each head.
 constexpr bool IsOfHeads(LinearRole role) {
@@ -67,8 +77,15 @@ enum class VectorRole : uint8_t {
   kSinks,       // [q heads]: a logit of each head that only the denominator of its softmax has
   kActivation,  // [2]: the two parameters of xIELU
   kCorrection,  // [experts]: added to the scores of experts for the choice only
+  // Of layers with linear attention:
+  kConvolution,  // [width, keys + keys + values]: of queries, keys and values, the oldest row first
+  kDecay,        // [value heads]: the logarithm of how fast each forgets
+  kDecayBias,    // [value heads]: added to what says how fast it forgets
+  kDeltaNorm,    // [value dim]: of what each value head gives
 };
-inline constexpr size_t kNumVectorRoles = 3;
+inline constexpr size_t kNumVectorRoles = 7;
+// Whether it is of layers with linear attention.
+constexpr bool IsOfDelta(VectorRole role) { return role >= VectorRole::kConvolution; }
 
 // ---- Names of tensors ----
 
@@ -104,6 +121,13 @@ enum class Rows : uint8_t {
   kQueryUp,
   kKeyValueUp,
   kQkvOfGroups,  // of each KV head: the q heads that read it, its k and its v
+  kGatedQ,       // of each q head: its q, and the gate of what it attends to
+  // Of layers with linear attention:
+  kDeltaQkv,
+  kDeltaValues,
+  kDeltaHeads,           // one of each value head
+  kDeltaInputsOfGroups,  // of each key head: its q, its k, and v and gates of its value heads
+  kDeltaGatesOfGroups,   // likewise: what its value heads write, and how fast they forget
 };
 
 // "model.layers.7.<name>.weight" (and ".bias") -> the next rows of a fused matrix. Of an expert,
@@ -362,6 +386,11 @@ struct ArchSpec {
   RopeRule rope_rule = RopeRule::kAllLayers;
   ExpertRule experts{};
   LatentRule latent{};
+  // Some layers have linear attention (the gated delta rule): those that layer_types calls
+  // "linear_attention", else all but each full_attention_interval-th. Fields: linear_num_key_heads,
+  // linear_num_value_heads, linear_key_head_dim, linear_value_head_dim, linear_conv_kernel_dim.
+  bool has_delta_layers = false;
+  bool gates_attention = false;  // by what kGatedQ has alongside the queries
 
   ArchDefaults defaults{};
 };

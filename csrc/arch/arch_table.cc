@@ -4,6 +4,7 @@
 #include "arch/arch_spec.h"
 #include "arch/dense_rows.h"
 #include "arch/expert_rows.h"
+#include "arch/hybrid_rows.h"
 #include "arch/image_models.h"
 #include "arch/other_dense_rows.h"
 #include "arch/other_expert_rows.h"
@@ -177,7 +178,7 @@ constexpr ArchSpec kFirstRows[] = {
 };
 
 constexpr auto kArchitectures = Join(kFirstRows, kGatedRows, kPlainRows, kLayerNormRows,
-                                     kOtherDenseRows, kExpertRows, kOtherExpertRows);
+                                     kOtherDenseRows, kExpertRows, kOtherExpertRows, kHybridRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},

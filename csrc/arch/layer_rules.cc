@@ -60,7 +60,9 @@ std::vector<bool> DefaultWindows(const ConfigFields& fields, const ArchSpec& arc
   return has;
 }
 
-std::vector<bool> WindowsOfLayerTypes(const ConfigFields& fields, size_t num_layers) {
+// Which layers have this type instead of full attention, by layer_types.
+std::vector<bool> LayersOfType(const ConfigFields& fields, size_t num_layers,
+                               const std::string& wanted) {
   const std::vector<std::string> types = fields.Strings("layer_types");
   if (types.size() != num_layers) {
     fields.Fail("layer_types", "has " + std::to_string(types.size()) +
@@ -69,12 +71,11 @@ std::vector<bool> WindowsOfLayerTypes(const ConfigFields& fields, size_t num_lay
   }
   std::vector<bool> has;
   for (const std::string& type : types) {
-    if (type != "sliding_attention" && type != "full_attention") {
-      fields.Fail("layer_types", "= \"" + type +
-                                     "\" is not supported; supported: full_attention, "
-                                     "sliding_attention");
+    if (type != wanted && type != "full_attention") {
+      fields.Fail("layer_types",
+                  "= \"" + type + "\" is not supported; supported: full_attention, " + wanted);
     }
-    has.push_back(type == "sliding_attention");
+    has.push_back(type == wanted);
   }
   return has;
 }
@@ -90,7 +91,7 @@ void ReadWindows(const ConfigFields& fields, const ArchSpec& arch, Layers& layer
       has_window ? fields.Integer("sliding_window", arch.defaults.sliding_window, 1, kMaxPositions)
                  : 0;
   const bool by_type = rule != WindowRule::kAllLayers && fields.Has("layer_types");
-  const std::vector<bool> has = by_type ? WindowsOfLayerTypes(fields, layers.size())
+  const std::vector<bool> has = by_type ? LayersOfType(fields, layers.size(), "sliding_attention")
                                         : DefaultWindows(fields, arch, layers, window);
   for (size_t i = 0; i < has.size(); ++i) {
     if (!has[i]) continue;
@@ -112,6 +113,17 @@ Layers ReadLayers(const ConfigFields& fields, const ArchSpec& arch, size_t num_l
   ReadNoRopeLayers(fields, arch, layers);
   ReadWindows(fields, arch, layers);
   return layers;
+}
+
+void ReadRecurrentLayers(const ConfigFields& fields, Layers& layers) {
+  if (fields.Has("layer_types")) {
+    const std::vector<bool> has = LayersOfType(fields, layers.size(), "linear_attention");
+    for (size_t i = 0; i < has.size(); ++i) layers[i].is_recurrent = has[i];
+    return;
+  }
+  const auto interval =
+      static_cast<size_t>(fields.Integer("full_attention_interval", 4, 1, kMaxLayers));
+  for (size_t i = 0; i < layers.size(); ++i) layers[i].is_recurrent = (i + 1) % interval != 0;
 }
 
 void ReadLayerThetas(const ConfigFields& fields, std::vector<RopeConfig>& ropes,

@@ -17,11 +17,15 @@ struct LayerConfig {
   int64_t window = 0;  // 0: whole context
   int rope = 0;        // index into ModelConfig::ropes, or kNoRope
   bool has_experts = false;
+  bool is_recurrent = false;  // it has linear attention, and a state in place of keys and values
 };
 
 // Layers with their windows and ropes. Throws LoadError.
 std::vector<LayerConfig> ReadLayers(const ConfigFields& fields, const ArchSpec& arch,
                                     size_t num_layers);
+
+// Says which layers have linear attention, in a family with such ones. Throws LoadError.
+void ReadRecurrentLayers(const ConfigFields& fields, std::vector<LayerConfig>& layers);
 
 // Where layer_rope_theta gives each layer a base of its own, replaces the rope by one for each
 // base. A layer whose base is 0 has none.

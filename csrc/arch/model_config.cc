@@ -134,6 +134,24 @@ void ReadLatentSizes(const ConfigFields& fields, ModelConfig& config) {
   config.head_dim = latent.rope_dim + latent.kv_rank;
 }
 
+// Of the layers with linear attention, if there are any.
+void ReadDelta(const ConfigFields& fields, ModelConfig& config) {
+  constexpr int64_t kMostHeads = 1024, kMostDim = 1024, kMostWidth = 8;
+  ReadRecurrentLayers(fields, config.layers);
+  if (std::ranges::none_of(config.layers, &LayerConfig::is_recurrent)) return;
+  DeltaConfig delta;
+  delta.num_key_heads = fields.Integer("linear_num_key_heads", 16, 1, kMostHeads);
+  delta.num_value_heads = fields.Integer("linear_num_value_heads", 32, 1, kMostHeads);
+  delta.key_dim = fields.Integer("linear_key_head_dim", 128, 1, kMostDim);
+  delta.value_dim = fields.Integer("linear_value_head_dim", 128, 1, kMostDim);
+  delta.conv_width = fields.Integer("linear_conv_kernel_dim", 4, 2, kMostWidth);
+  if (delta.num_value_heads % delta.num_key_heads != 0) {
+    fields.FailValue("linear_num_value_heads", "a multiple of \"linear_num_key_heads\" = " +
+                                                   std::to_string(delta.num_key_heads));
+  }
+  config.delta = delta;
+}
+
 void ReadSizes(const ConfigFields& fields, const TextSizes& sizes, ModelConfig& config) {
   const ArchDefaults& absent = config.arch->defaults;
   const auto first = [](int64_t size, int64_t or_else) { return size != 0 ? size : or_else; };
@@ -205,6 +223,8 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
     fields.Fail("attention_bias", "is not supported where \"q_lora_rank\" is null");
   }
   config.layers = ReadLayers(fields, arch, config.layers.size());
+  if (arch.has_delta_layers) ReadDelta(fields, config);
+  config.gates_attention = arch.gates_attention;
   ReadExpertLayers(fields, config);
   const SequenceLengths lengths{.max_positions = config.max_positions, .longest = longest};
   const int64_t roped_dim = config.latent ? config.latent->rope_dim : config.head_dim;

@@ -40,6 +40,22 @@ struct LatentConfig {
   int64_t query_dim() const { return plain_dim + rope_dim; }
 };
 
+// Linear attention (the gated delta rule): the sizes of the layers that have it. Each value head
+// has a state [key_dim, value_dim] in place of keys and values, and the layer the last conv_width -
+// 1 rows of what its convolution reads.
+struct DeltaConfig {
+  int64_t num_key_heads = 0;
+  int64_t num_value_heads = 0;  // a multiple: so many read the same queries and keys
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
+  int64_t conv_width = 0;
+
+  int64_t keys_size() const { return num_key_heads * key_dim; }
+  int64_t values_size() const { return num_value_heads * value_dim; }
+  int64_t conv_size() const { return 2 * keys_size() + values_size(); }
+  int64_t inputs_size() const { return conv_size() + values_size(); }
+};
+
 // Multipliers of a family are folded into numbers that every decoder has. With a residual
 // multiplier m the residual is kept divided by m: its norms give the same with eps / m^2, the
 // embeddings are divided by m, and what a block adds needs no factor. A factor of the logits is one
@@ -86,6 +102,8 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
 
   std::optional<ExpertConfig> experts;  // of the layers that have them
   std::optional<LatentConfig> latent;   // num_kv_heads and head_dim are those of pages
+  std::optional<DeltaConfig> delta;     // of the layers with linear attention
+  bool gates_attention = false;         // what a q head attends to is gated
 
   std::optional<DType> dtype;                // what the folder says of the weights
   std::optional<Quantization> quantization;  // of the stored matrices
@@ -109,6 +127,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+  int64_t attention_gates_size() const { return gates_attention ? q_size() : 0; }
   // Of latent attention: columns of kQkv's output that queries come from, all of them, those of
   // kQueryUp's, of what would make all keys and values, and of all values.
   int64_t query_latent_size() const {

@@ -11,7 +11,11 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
   switch (role) {
     case LinearRole::kQkv:
     case LinearRole::kOut:
-      return 1;
+      return layer.is_recurrent ? 0 : 1;
+    case LinearRole::kDeltaInputs:
+    case LinearRole::kDeltaGates:
+    case LinearRole::kDeltaOut:
+      return layer.is_recurrent ? 1 : 0;
     case LinearRole::kGateUp:
     case LinearRole::kDown:
       return layer.has_experts ? 0 : 1;
@@ -35,14 +39,19 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
 int64_t ModelConfig::linear_rows(LinearRole role) const {
   switch (role) {
     case LinearRole::kQkv:
-      return latent ? latent_size() : qkv_size();
+      return latent ? latent_size() : attention_gates_size() + qkv_size();
     case LinearRole::kGateUp:
       return arch->plain_ffn ? ffn_size : 2 * ffn_size;
     case LinearRole::kOut:
     case LinearRole::kDown:
     case LinearRole::kExpertDown:
     case LinearRole::kSharedDown:
+    case LinearRole::kDeltaOut:
       return hidden_size;
+    case LinearRole::kDeltaInputs:
+      return delta->inputs_size();
+    case LinearRole::kDeltaGates:
+      return 2 * delta->num_value_heads;
     case LinearRole::kRouter:
       return experts->router_rows();
     case LinearRole::kExpertGateUp:
@@ -67,7 +76,11 @@ int64_t ModelConfig::linear_columns(LinearRole role) const {
     case LinearRole::kRouter:
     case LinearRole::kExpertGateUp:
     case LinearRole::kSharedGateUp:
+    case LinearRole::kDeltaInputs:
+    case LinearRole::kDeltaGates:
       return hidden_size;
+    case LinearRole::kDeltaOut:
+      return delta->values_size();
     case LinearRole::kOut:
       return values_size();
     case LinearRole::kDown:

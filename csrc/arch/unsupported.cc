@@ -6,12 +6,7 @@ namespace mlc_native {
 namespace {
 
 constexpr UnsupportedArchitecture kTable[] = {
-    {"Qwen3NextForCausalLM", "layers with linear attention (gated delta rule)"},
-    {"Qwen3_5ForCausalLM", "layers with linear attention (gated delta rule)"},
-    {"Qwen3_5ForConditionalGeneration", "layers with linear attention (gated delta rule)"},
-    {"Qwen3_5MoeForCausalLM", "layers with linear attention (gated delta rule)"},
-    {"Qwen3_5MoeForConditionalGeneration", "layers with linear attention (gated delta rule)"},
-    {"OlmoHybridForCausalLM", "layers with linear attention (gated delta rule)"},
+    {"OlmoHybridForCausalLM", "linear attention with convolutions of their own for q, k and v"},
     {"MiniMaxForCausalLM", "layers with linear attention (lightning attention)"},
     {"MiniMaxText01ForCausalLM", "layers with linear attention (lightning attention)"},
     {"BailingHybridForCausalLM", "layers with linear attention (lightning attention)"},

@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,7 @@ struct Batch {
   std::vector<int32_t> token_ids;
   std::vector<SequenceSlice> slices;
   std::vector<int32_t> logits_rows;
+  std::vector<RecurrentWrite> writes;  // [slices] of a model with recurrent layers
 
   Batch(const std::vector<Sequence>& sequences, const std::string& logits) {
     for (const auto& [tokens, position, block_table] : sequences) {
@@ -52,6 +54,28 @@ struct Batch {
       }
     }
   }
+};
+
+// The states of recurrent layers: each sequence, known by its first page, has two slots, which it
+// reads and writes in turn.
+class TwoSlotsPerSequence {
+ public:
+  static int64_t NumSlots(int64_t num_pages) { return 2 * num_pages; }
+  void Place(Batch& batch) {
+    batch.writes.resize(batch.slices.size());
+    for (size_t i = 0; i < batch.slices.size(); ++i) {
+      SequenceSlice& slice = batch.slices[i];
+      const int32_t first = slice.block_table.front();
+      int32_t& slot = slots_.try_emplace(first, 2 * first).first->second;
+      slice.recurrent_slot = slot;
+      slot ^= 1;
+      batch.writes[i] = {.num_tokens = slice.num_tokens, .slot = slot};
+      slice.recurrent_writes = {&batch.writes[i], 1};
+    }
+  }
+
+ private:
+  std::unordered_map<int32_t, int32_t> slots_;  // last written, by first page
 };
 
 using Matrix = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
@@ -123,10 +147,13 @@ class TestModel {
 
   void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) {
     model_->Allocate(num_pages, max_num_rows, max_num_logits);
+    has_states_ = model_->metadata().recurrent_bytes_per_slot > 0;
+    if (has_states_) model_->AllocateRecurrent(TwoSlotsPerSequence::NumSlots(num_pages));
   }
 
   Matrix Forward(const std::vector<Sequence>& sequences, const std::string& logits) {
-    const Batch batch(sequences, logits);
+    Batch batch(sequences, logits);
+    if (has_states_) states_.Place(batch);
     LogitsView view;
     {
       const ReleasedGil release;
@@ -139,7 +166,8 @@ class TestModel {
   std::tuple<Matrix, Matrix> ForwardStates(const std::vector<Sequence>& sequences,
                                            const std::vector<int32_t>& streams,
                                            std::vector<int32_t> rows, const std::string& logits) {
-    const Batch batch(sequences, logits);
+    Batch batch(sequences, logits);
+    if (has_states_) states_.Place(batch);
     if (rows.empty()) {
       rows.resize(batch.token_ids.size());
       std::iota(rows.begin(), rows.end(), 0);
@@ -178,6 +206,7 @@ class TestModel {
     out["mapped_weight_bytes"] = m.mapped_weight_bytes;
     out["expert_weight_bytes"] = m.expert_weight_bytes;
     out["kv_bytes_per_token"] = m.kv_bytes_per_token;
+    out["recurrent_bytes_per_slot"] = m.recurrent_bytes_per_slot;
     out["workspace_bytes_per_token"] = m.workspace_bytes_per_token;
     out["workspace_bytes_per_sequence"] = m.workspace_bytes_per_sequence;
     return out;
@@ -193,6 +222,8 @@ class TestModel {
 
   std::string model_lib_;
   std::unique_ptr<Model> model_;
+  bool has_states_ = false;  // of recurrent layers
+  TwoSlotsPerSequence states_;
 };
 
 // A draft head without an engine. The caller plays the page bookkeeping.

@@ -64,7 +64,8 @@ foreach(isa IN LISTS isas)
   set(kernels mlc_native_kernels_${isa})
   set(sources kernels/cpu/linear_kernels.cc)
   if(NOT isa IN_LIST linear_only)
-    list(APPEND sources kernels/cpu/attention_kernels.cc kernels/cpu/rowwise_kernels.cc)
+    list(APPEND sources kernels/cpu/attention_kernels.cc kernels/cpu/delta_kernels.cc
+      kernels/cpu/rowwise_kernels.cc)
   endif()
   mlc_native_add_kernels(${kernels} ${isa} ${sources})
   target_compile_definitions(${kernels} PRIVATE

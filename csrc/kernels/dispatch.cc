@@ -27,11 +27,12 @@ struct Isa {
   const CpuKernels& (*table)();
 };
 
-// `others` has the attention and the rows.
-#define MLC_NATIVE_LINEAR_ISA(isa, others, available)                                         \
-  {#isa, available, []() -> const CpuKernels& {                                               \
-     static const CpuKernels table = {isa::kLinear, others::kAttention, others::kRows, #isa}; \
-     return table;                                                                            \
+// `others` has all but the linears.
+#define MLC_NATIVE_LINEAR_ISA(isa, others, available)                                  \
+  {#isa, available, []() -> const CpuKernels& {                                        \
+     static const CpuKernels table = {isa::kLinear, others::kAttention, others::kRows, \
+                                      others::kDelta, #isa};                           \
+     return table;                                                                     \
    }}
 #define MLC_NATIVE_ISA(isa, available) MLC_NATIVE_LINEAR_ISA(isa, isa, available)
 

@@ -9,10 +9,22 @@ namespace mlc_native::kernels {
 namespace {
 
 constexpr int kNumFixed = static_cast<int>(KernelKind::kLinear);
-constexpr std::string_view kKernelNames[] = {
-    "inputs of linears", "attention", "normalize",     "rope", "scale",     "add",
-    "move heads",        "activate",  "write K and V", "mix",  "embedding", "cap logits",
-    "choose experts",    "linear"};
+constexpr std::string_view kKernelNames[] = {"inputs of linears",
+                                             "attention",
+                                             "delta rule",
+                                             "normalize",
+                                             "rope",
+                                             "scale",
+                                             "add",
+                                             "move heads",
+                                             "activate",
+                                             "gate",
+                                             "write K and V",
+                                             "mix",
+                                             "embedding",
+                                             "cap logits",
+                                             "choose experts",
+                                             "linear"};
 static_assert(std::size(kKernelNames) == kNumFixed + 1);
 
 double Seconds(std::chrono::steady_clock::duration time) {

@@ -24,12 +24,14 @@ namespace mlc_native::kernels {
 enum class KernelKind : uint8_t {
   kInputs,  // the inputs of linears converted to what their formats multiply with
   kAttention,
+  kDelta,
   kNormalize,
   kRope,
   kScale,
   kAdd,
   kMoveHeads,
   kActivate,
+  kGate,
   kWriteKv,
   kMix,
   kEmbedding,

@@ -281,6 +281,17 @@ struct ActivateArgs {
 };
 MLC_NATIVE_PRIVATE_API void Activate(const Cpu& cpu, const ActivateArgs& args);
 
+// x[m, n] *= sigmoid(gate[m, n]). They do not overlap.
+struct GateArgs {
+  const float* gate = nullptr;
+  int64_t ld_gate = 0;
+  float* x = nullptr;
+  int64_t ldx = 0;
+  int64_t m = 0;
+  int64_t n = 0;
+};
+MLC_NATIVE_PRIVATE_API void Gate(const Cpu& cpu, const GateArgs& args);
+
 struct MatrixView {
   float* data = nullptr;
   int64_t ld = 0;
@@ -391,7 +402,7 @@ struct WriteKvStep {
 // A kernel whose output row i depends only on the inputs of row i, which no other row's step
 // writes.
 using RowStep = std::variant<NormalizeArgs, RopeArgs, ScaleArgs, AddArgs, MoveHeadsArgs,
-                             ActivateArgs, WriteKvStep, MixArgs>;
+                             ActivateArgs, GateArgs, WriteKvStep, MixArgs>;
 
 // Runs the steps on the same m rows, in order. A thread takes some rows through all steps while
 // they are in its cache.

@@ -75,6 +75,12 @@ void Run(const CpuKernels& isa, const ActivateArgs& a, int64_t begin, int64_t en
   isa.activate(a, begin, end);
 }
 
+void Check(const GateArgs& a) { MLC_CHECK(a.ldx >= a.n && a.ld_gate >= a.n) << "n " << a.n; }
+int64_t Elements(const GateArgs& a) { return 8 * a.n; }  // as of an activation
+void Run(const CpuKernels& isa, const GateArgs& a, int64_t begin, int64_t end) {
+  isa.gate(a, begin, end);
+}
+
 void Check(const WriteKvStep& step) {
   const KvPages& kv = *step.kv;
   const WriteKvArgs& a = step.rows;
@@ -118,6 +124,7 @@ double Floats(const MoveHeadsArgs& a) {
   return (a.from == nullptr ? 1 : 2) * static_cast<double>(Elements(a));
 }
 double Floats(const ActivateArgs& a) { return (a.gated ? 3 : 2) * static_cast<double>(a.ffn); }
+double Floats(const GateArgs& a) { return 3 * static_cast<double>(a.n); }
 double Floats(const WriteKvStep& step) { return static_cast<double>(Elements(step)); }
 double Floats(const MixArgs& a) { return static_cast<double>(Elements(a) + a.n); }
 
@@ -127,6 +134,7 @@ KernelKind KindOf(const ScaleArgs&) { return KernelKind::kScale; }
 KernelKind KindOf(const AddArgs&) { return KernelKind::kAdd; }
 KernelKind KindOf(const MoveHeadsArgs&) { return KernelKind::kMoveHeads; }
 KernelKind KindOf(const ActivateArgs&) { return KernelKind::kActivate; }
+KernelKind KindOf(const GateArgs&) { return KernelKind::kGate; }
 KernelKind KindOf(const WriteKvStep&) { return KernelKind::kWriteKv; }
 KernelKind KindOf(const MixArgs&) { return KernelKind::kMix; }
 
@@ -195,6 +203,7 @@ void Scale(const Cpu& cpu, const ScaleArgs& args) { RunOne(cpu, args); }
 void Add(const Cpu& cpu, const AddArgs& args) { RunOne(cpu, args); }
 void MoveHeads(const Cpu& cpu, const MoveHeadsArgs& args) { RunOne(cpu, args); }
 void Activate(const Cpu& cpu, const ActivateArgs& args) { RunOne(cpu, args); }
+void Gate(const Cpu& cpu, const GateArgs& args) { RunOne(cpu, args); }
 void WriteKv(const Cpu& cpu, const KvPages& kv, const WriteKvArgs& args) {
   RunOne(cpu, WriteKvStep{&kv, args});
 }

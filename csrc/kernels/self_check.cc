@@ -44,7 +44,7 @@ std::vector<float> Product(const LinearKernels& kernels, const PackedLinear& w,
 
 bool MultipliesLike(const LinearKernels& tested, const LinearKernels& known) {
   if (tested.panel_width != known.panel_width) return false;
-  const CpuKernels isa{known, {}, {}, "known"};
+  const CpuKernels isa{known, {}, {}, {}, "known"};
   const std::vector<float> weights = Values(kCheckedN * kCheckedK);
   const std::vector<float> x = Values(kMostRows * kCheckedK);
   for (const WeightFormat format : kWeightFormats) {

@@ -13,6 +13,11 @@ namespace {
 // Less is not worth a thread.
 constexpr int64_t kLeast = int64_t{8} << 20;
 
+// Layers with keys and values.
+int64_t NumLayers(const ModelConfig& config) {
+  return std::ranges::count(config.layers, false, &LayerConfig::is_recurrent);
+}
+
 int64_t NumBlocks(int64_t num_pages) {
   return (num_pages + kernels::kKvBlockPages - 1) / kernels::kKvBlockPages;
 }
@@ -25,11 +30,15 @@ KvStorage::KvStorage(const ModelConfig& config, kernels::KvFormat format, int64_
   using kernels::kKvBlockPages;
   const size_t bytes = kernels::AlignUp(
       kernels::KvLayerBytes(format, kKvBlockPages, config.num_kv_heads, config.head_dim));
-  block_bytes_ = static_cast<int64_t>(2 * bytes * config.layers.size());
+  block_bytes_ = 2 * static_cast<int64_t>(bytes) * NumLayers(config);
   storage_ = TensorStorage(static_cast<size_t>(NumBlocks(num_pages) * block_bytes_),
                            "max_total_sequence_length");
   std::byte* data = storage_.data();
-  for (size_t i = 0; i < config.layers.size(); ++i) {
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.is_recurrent) {
+      layers_.push_back({});
+      continue;
+    }
     layers_.push_back({.format = format,
                        .kv_heads = config.num_kv_heads,
                        .head_dim = config.head_dim,
@@ -78,14 +87,14 @@ void KvStorage::WaitForMemory() {
 
 int64_t KvStorage::BytesPerToken(const ModelConfig& config, kernels::KvFormat format) {
   const size_t page = kernels::KvLayerBytes(format, 1, config.num_kv_heads, config.head_dim);
-  return 2 * static_cast<int64_t>(config.layers.size() * page) / kKvPageSize;
+  return 2 * NumLayers(config) * static_cast<int64_t>(page) / kKvPageSize;
 }
 
 void KvStorage::CopyPages(std::span<const PageCopy> copies) {
   for (const PageCopy& copy : copies) {
     MLC_CHECK(copy.src_page != copy.dst_page) << "page " << copy.src_page;
     for (const kernels::KvPages& layer : layers_) {
-      kernels::CopyPage(layer, copy.src_page, copy.dst_page);
+      if (layer.num_pages > 0) kernels::CopyPage(layer, copy.src_page, copy.dst_page);
     }
   }
 }

@@ -29,6 +29,7 @@ class KvStorage {
   static int64_t BytesPerToken(const ModelConfig& config, kernels::KvFormat format);
 
   int64_t num_pages() const { return num_pages_; }
+  // Without pages where the layer has no keys and values.
   const kernels::KvPages& layer(size_t i) const { return layers_[i]; }
   void CopyPages(std::span<const PageCopy> copies);
 

@@ -73,6 +73,36 @@ concept RunsExperts = requires(Ops ops, size_t layer) {
   ops.MixExperts();
 };
 
+// An Ops of a model whose layers may have linear attention.
+template <typename Ops>
+concept RunsDeltaLayers = requires(Ops ops, size_t layer) {
+  // The gated delta rule: from what kDeltaInputs and kDeltaGates leave to what kDeltaOut reads.
+  ops.RunDeltaRule(layer);
+};
+
+// Whether the layer has linear attention.
+template <typename Weights>
+bool IsRecurrent(const Weights& weights) {
+  return weights.num_experts(LinearRole::kDeltaInputs) > 0;
+}
+
+// Attention of a layer, up to what kOut or kDeltaOut reads.
+template <typename Weights, typename Ops>
+void Attention(const Weights& weights, size_t layer, Ops& ops) {
+  if constexpr (RunsDeltaLayers<Ops>) {
+    if (IsRecurrent(weights)) {
+      ops.Project(layer, LinearRole::kDeltaInputs);
+      ops.Project(layer, LinearRole::kDeltaGates);
+      if constexpr (CopiesStreams<Ops>) ops.CopyStream(layer);
+      return ops.RunDeltaRule(layer);
+    }
+  }
+  ops.Project(layer, LinearRole::kQkv);
+  if constexpr (CopiesStreams<Ops>) ops.CopyStream(layer);
+  ops.RotateAndWriteKv(layer);
+  ops.Attend(layer);
+}
+
 // The experts of a layer: from the input to the output.
 template <typename Weights, typename Ops>
 void MixtureOfExperts(const Weights& weights, size_t layer, Ops& ops) {
@@ -109,7 +139,7 @@ void FinishLayer(const DecoderWeights<Matrix, Vector>& weights, size_t layer, Op
   if (ops.HasParallelBlocks() && w.norm(NormRole::kPreFfn).weight != Vector{}) {
     ops.Normalize(w.norm(NormRole::kPreFfn));
   }
-  ops.Project(layer, LinearRole::kOut);
+  ops.Project(layer, IsRecurrent(w) ? LinearRole::kDeltaOut : LinearRole::kOut);
   if (ops.HasParallelBlocks()) {
     ops.AddAndKeepInput();
   } else {
@@ -127,10 +157,7 @@ void RunLayers(const DecoderWeights<Matrix, Vector>& weights, Ops& ops) {
   ops.Embed();
   ops.Normalize(weights.layers.front().norm(NormRole::kPreAttention));
   for (size_t layer = 0; layer <= last; ++layer) {
-    ops.Project(layer, LinearRole::kQkv);
-    if constexpr (CopiesStreams<Ops>) ops.CopyStream(layer);
-    ops.RotateAndWriteKv(layer);
-    ops.Attend(layer);
+    Attention(weights.layers[layer], layer, ops);
     if (layer < last) FinishLayer(weights, layer, ops);
   }
   // Past the last keys and values, only rows whose results are wanted matter.

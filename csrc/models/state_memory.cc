@@ -35,6 +35,10 @@ std::unique_ptr<StateMemory> Model::MakeStateMemory(int64_t num_rows, int64_t wi
                                            width);
 }
 
+void Model::AllocateRecurrent(int64_t num_slots) {
+  MLC_CHECK(num_slots == 0) << "the model has no recurrent layers";
+}
+
 std::unique_ptr<TokenMemory> Model::MakeTokenMemory(int32_t /*num_places*/) { return nullptr; }
 
 void StepQueue::SampleInto(std::span<const TokenRow> /*rows*/,

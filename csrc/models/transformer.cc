@@ -31,9 +31,18 @@ int64_t LatentWidth(const ModelConfig& config) {
   return config.latent_size() + (config.latent->q_rank > 0 ? config.query_up_size() : 0);
 }
 
+// Floats per row of what linear attention works on.
+int64_t DeltaWidth(const ModelConfig& config) {
+  if (!config.delta) return 0;
+  return config.delta->inputs_size() + config.linear_rows(LinearRole::kDeltaGates) +
+         config.delta->values_size();
+}
+
 // Floats per row of what attention and the feed-forward block work on, one after the other.
 int64_t BlockWidth(const ModelConfig& config) {
-  return std::max({config.qkv_size() + config.q_size() + LatentWidth(config), config.values_size(),
+  const int64_t attention =
+      config.attention_gates_size() + config.qkv_size() + config.q_size() + LatentWidth(config);
+  return std::max({attention, config.values_size(), DeltaWidth(config),
                    config.linear_rows(LinearRole::kGateUp), ExpertWidth(config)});
 }
 
@@ -68,6 +77,7 @@ int64_t LinearInputWidth(const ModelConfig& config) {
                           config.num_heads * width(std::max(latent.plain_dim, latent.kv_rank)));
   }
   const int64_t widest = std::max({config.hidden_size, config.values_size(), config.ffn_size,
+                                   config.delta ? config.delta->values_size() : 0,
                                    JoinedWidth(config), config.draft_input_size()});
   const int64_t dense = std::max(width(widest), of_latents);
   if (!config.experts) return dense;
@@ -119,6 +129,7 @@ void Transformer::DescribeMetadata() {
   metadata_.mapped_weight_bytes = weights_.memory.mapped ? metadata_.weight_bytes : 0;
   if (weights_.memory.mapped) metadata_.expert_weight_bytes = BytesOfExperts();
   metadata_.kv_bytes_per_token = KvStorage::BytesPerToken(config_, kv_format_);
+  metadata_.recurrent_bytes_per_slot = RecurrentStorage::BytesPerSlot(config_);
   metadata_.description = weights_.description;
   metadata_.description.kv_format = kernels::KvFormatName(kv_format_);
   const int threads = pool_->num_threads();
@@ -181,16 +192,22 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
       {&buffers_.own_states, max_num_logits, OwnStateWidth(config_)},
       {&buffers_.logits, max_num_logits, config_.vocab_size},
   };
-  size_t bytes = kernels::AttentionWorkspaceBytes(pool_->num_threads(), config_.num_heads,
-                                                  config_.num_kv_heads, config_.head_dim);
-  const size_t attention_bytes = kernels::AlignUp(bytes);
-  bytes = attention_bytes;
+  const size_t attention_bytes = kernels::AlignUp(kernels::AttentionWorkspaceBytes(
+      pool_->num_threads(), config_.num_heads, config_.num_kv_heads, config_.head_dim));
+  size_t delta_bytes = 0;
+  if (config_.delta) {
+    delta_bytes = kernels::AlignUp(kernels::DeltaWorkspaceBytes(
+        pool_->num_threads(), RecurrentStorage::ShapeOf(*config_.delta)));
+  }
+  size_t bytes = attention_bytes + delta_bytes;
   for (const Wanted& w : wanted)
     bytes += kernels::AlignUp(static_cast<size_t>(w.rows * w.width) * sizeof(float));
   workspace_ = TensorStorage(bytes, "prefill_chunk_size");
   std::byte* data = workspace_.data();
   buffers_.attention_workspace = data;
   data += attention_bytes;
+  buffers_.delta_workspace = data;
+  data += delta_bytes;
   for (const Wanted& w : wanted) {
     *w.activations = {reinterpret_cast<float*>(data), w.width};
     data += kernels::AlignUp(static_cast<size_t>(w.rows * w.width) * sizeof(float));
@@ -202,14 +219,29 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
   positions_.resize(static_cast<size_t>(max_num_rows));
   slots_.resize(static_cast<size_t>(max_num_rows));
   sequences_.resize(static_cast<size_t>(max_num_rows));
+  if (config_.delta) {
+    delta_sequences_.resize(static_cast<size_t>(max_num_rows));
+    delta_writes_.reserve(static_cast<size_t>(max_num_rows));
+  }
   last_rows_.reserve(static_cast<size_t>(max_num_rows));
 }
 
 // In the same memory, so that a long chunk's activations stay in the last-level cache.
 void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
   buffers_.ffn = {data, config_.linear_rows(LinearRole::kGateUp)};
-  buffers_.qkv = {data, config_.qkv_size()};
-  buffers_.attention = {data + max_num_rows * config_.qkv_size(), config_.q_size()};
+  const int64_t gates = config_.attention_gates_size();
+  const int64_t width = gates + config_.qkv_size();
+  buffers_.gated_qkv = {data, width};
+  buffers_.qkv = {data + gates, width};
+  buffers_.attention = {data + max_num_rows * width, config_.q_size()};
+  if (config_.delta) {
+    const int64_t inputs = config_.delta->inputs_size();
+    const int64_t num_gates = config_.linear_rows(LinearRole::kDeltaGates);
+    buffers_.delta_inputs = {data, inputs};
+    buffers_.delta_gates = {data + max_num_rows * inputs, num_gates};
+    buffers_.delta_output = {data + max_num_rows * (inputs + num_gates),
+                             config_.delta->values_size()};
+  }
   if (config_.latent) {
     float* const latents = buffers_.attention.data + max_num_rows * config_.q_size();
     buffers_.latents = {latents, config_.latent_size()};
@@ -224,6 +256,10 @@ void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
   buffers_.expert_ffn = {data, 2 * experts.ffn_size};
   buffers_.expert_output = {data, config_.hidden_size};
   choices_.Resize(max_num_rows, experts.router);
+}
+
+void Transformer::AllocateRecurrent(int64_t num_slots) {
+  recurrent_ = RecurrentStorage(config_, num_slots);
 }
 
 void Transformer::CopyPages(std::span<const PageCopy> copies) { kv_.CopyPages(copies); }

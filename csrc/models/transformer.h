@@ -19,6 +19,7 @@
 #include "models/kv_storage.h"
 #include "models/latent_heads.h"
 #include "models/linear_observer.h"
+#include "models/recurrent_storage.h"
 #include "support/thread_pool.h"
 #include "weights/cpu_weights.h"
 
@@ -34,6 +35,7 @@ class Transformer : public Model {
   const ModelConfig& config() const { return config_; }
   const CpuDecoderWeights& weights() const { return weights_; }
   void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) override;
+  void AllocateRecurrent(int64_t num_slots) override;
   LogitsView Forward(const ForwardBatch& batch) override;
   void CopyPages(std::span<const PageCopy> copies) override;
 
@@ -58,11 +60,15 @@ class Transformer : public Model {
     Activations hidden;     // [rows, hidden]: a block's input
     Activations output;     // [rows, hidden]: its output; in the memory of `hidden`, except
                             // where both blocks of a layer read the same input
-    Activations qkv;        // [rows, q + 2 kv]
+    Activations gated_qkv;  // [rows, gates of q + q + 2 kv]
+    Activations qkv;        // [rows, q + 2 kv], within it
     Activations attention;  // [rows, q]
     Activations latents;    // of latent attention (latent_heads.h), as the next two
     Activations queries;
-    Activations values;         // in the memory of qkv
+    Activations values;        // in the memory of qkv
+    Activations delta_inputs;  // of linear attention, in the memory of qkv, as the next two
+    Activations delta_gates;
+    Activations delta_output;
     Activations ffn;            // [rows, 2 ffn] or [rows, ffn], in the memory of qkv and attention
     Activations router;         // [rows, experts]: logits
     Activations shared;         // [rows, hidden]: what the shared expert gives
@@ -75,6 +81,7 @@ class Transformer : public Model {
     Activations linear_inputs;  // workspace of the linears
     Activations logits;         // [logits rows, vocab]
     void* attention_workspace = nullptr;
+    void* delta_workspace = nullptr;
   };
 
   // What makes the keys and values of each head of a layer with latent attention.
@@ -87,6 +94,9 @@ class Transformer : public Model {
   int64_t BytesOfExperts() const;
   void PlaceBlock(float* data, int64_t max_num_rows);
   void PlacePositions(const ForwardBatch& batch);
+  void CheckRecurrentSlots(const ForwardBatch& batch) const;
+  // Which states of a layer the sequences read and write.
+  void PlaceStates(const ForwardBatch& batch, size_t layer);
   void ChooseLastRows(const ForwardBatch& batch);
 
   const ModelConfig config_;
@@ -112,6 +122,9 @@ class Transformer : public Model {
   std::vector<int32_t> positions_;  // [rows]
   std::vector<int64_t> slots_;      // [rows] page * kKvPageSize + offset
   std::vector<kernels::AttentionSequence> sequences_;
+  RecurrentStorage recurrent_;
+  std::vector<kernels::DeltaSequence> delta_sequences_;
+  std::vector<kernels::DeltaWrite> delta_writes_;
   kernels::ExpertChoices choices_;
   std::vector<int32_t> last_rows_;  // rows of the batch that are computed to the end, ascending
 };

@@ -31,6 +31,7 @@ LogitsView Transformer::Forward(const ForwardBatch& batch) {
                     "copied; load the model again");
   }
   PlacePositions(batch);
+  if (config_.delta) CheckRecurrentSlots(batch);
   ChooseLastRows(batch);
   Ops ops(*this, batch);
   RunLayers(weights_, ops);
@@ -190,15 +191,22 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
   const Linear& linear = model_.weights_.layers[layer].linear(role);
   switch (role) {
     case LinearRole::kQkv:
-      return RunLinear(linear, *input_, config_.latent ? buffers_.latents : buffers_.qkv);
+      return RunLinear(linear, *input_, config_.latent ? buffers_.latents : buffers_.gated_qkv);
     case LinearRole::kOut:
       if (config_.latent) MakeValues(layer);
+      if (config_.gates_attention) GateAttention();
       return RunLinear(linear, config_.latent ? buffers_.values : buffers_.attention,
                        buffers_.output);
     case LinearRole::kGateUp:
       return RunLinear(linear, *input_, buffers_.ffn);
     case LinearRole::kDown:
       return RunLinear(linear, buffers_.ffn, buffers_.output);
+    case LinearRole::kDeltaInputs:
+      return RunLinear(linear, *input_, buffers_.delta_inputs);
+    case LinearRole::kDeltaGates:
+      return RunLinear(linear, *input_, buffers_.delta_gates);
+    case LinearRole::kDeltaOut:
+      return RunLinear(linear, buffers_.delta_output, buffers_.output);
     case LinearRole::kRouter:
       return RunLinear(linear, *input_, buffers_.router);
     case LinearRole::kSharedGateUp:
@@ -283,6 +291,15 @@ void Transformer::Ops::AddRope(size_t layer, RowSteps* steps) const {
                                .cos = model_.ropes_[rope].cos.data(),
                                .sin = model_.ropes_[rope].sin.data(),
                                .interleaved = config_.arch->interleaved_rope});
+}
+
+void Transformer::Ops::GateAttention() {
+  remembered_.Add(kernels::GateArgs{.gate = buffers_.gated_qkv.data,
+                                    .ld_gate = buffers_.gated_qkv.width,
+                                    .x = buffers_.attention.data,
+                                    .ldx = buffers_.attention.width,
+                                    .m = num_rows_,
+                                    .n = config_.q_size()});
 }
 
 void Transformer::Ops::RotateAndWriteKv(size_t layer) {

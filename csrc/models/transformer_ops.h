@@ -3,8 +3,8 @@
 // Row-wise operations in front of a linear are only remembered; the linear's threads run them on
 // the rows they are about to read, while these are in their caches. Implemented in
 // transformer_forward.cc (a layer), transformer_experts.cc (its experts), transformer_latent.cc
-// (latent attention), transformer_states.cc (hidden states) and transformer_draft.cc (the entry of
-// a draft head). Lives as long as the forward.
+// (latent attention), transformer_delta.cc (linear attention), transformer_states.cc (hidden
+// states) and transformer_draft.cc (the entry of a draft head). Lives as long as the forward.
 #pragma once
 
 #include <array>
@@ -47,6 +47,7 @@ class Transformer::Ops {
   void Project(size_t layer, LinearRole role);
   void RotateAndWriteKv(size_t layer);
   void Attend(size_t layer);
+  void RunDeltaRule(size_t layer);
   void Activate(size_t layer);
   void ChooseExperts(size_t layer);
   void ActivateShared();
@@ -92,6 +93,7 @@ class Transformer::Ops {
   // Runs the remembered operations first, and shows the observer each head.
   void RunHeads(std::span<const kernels::PackedLinear> weights,
                 const kernels::HeadLinearArgs& args);
+  void GateAttention();
   void AddHeadNorms(size_t layer, RowSteps* steps) const;
   void AddRope(size_t layer, RowSteps* steps) const;
   // Shows the observer, if there is one, what a linear is about to read.
@@ -106,7 +108,7 @@ class Transformer::Ops {
   // In place, on the first ffn of 2 ffn columns.
   void ActivateRows(const Activations& x, int64_t ffn, int64_t num_rows);
 
-  const Transformer& model_;
+  Transformer& model_;
   const ModelConfig& config_;
   const Buffers& buffers_;
   kernels::ExpertChoices& choices_;

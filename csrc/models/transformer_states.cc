@@ -61,10 +61,14 @@ void Transformer::Ops::CopyStream(size_t layer) {
 bool Transformer::Ops::KeepLastRows() {
   if (std::exchange(has_last_rows_, true)) return false;
   MLC_CHECK(remembered_.empty()) << "rows are moved before all that is remembered has run";
-  const Activations kept[] = {buffers_.residual, buffers_.attention, *input_};
-  for (const Activations& x : std::span(kept).first(config_.parallel_blocks ? 3 : 2)) {
-    for (size_t i = 0; i < model_.last_rows_.size(); ++i) {
-      MoveRow(x, static_cast<size_t>(model_.last_rows_[i]), i);
+  const bool is_recurrent = config_.layers.back().is_recurrent;
+  const Activations* const kept[] = {
+      &buffers_.residual, is_recurrent ? &buffers_.delta_output : &buffers_.attention,
+      config_.parallel_blocks ? input_ : nullptr,
+      config_.gates_attention && !is_recurrent ? &buffers_.gated_qkv : nullptr};
+  for (const Activations* x : kept) {
+    for (size_t i = 0; x != nullptr && i < model_.last_rows_.size(); ++i) {
+      MoveRow(*x, static_cast<size_t>(model_.last_rows_[i]), i);
     }
   }
   num_rows_ = std::ssize(model_.last_rows_);

@@ -42,6 +42,18 @@ int64_t RowsOf(const ModelConfig& config, Rows rows) {
       return config.query_up_size();
     case Rows::kKeyValueUp:
       return config.key_value_up_size();
+    case Rows::kGatedQ:
+      return 2 * config.q_size();
+    case Rows::kDeltaQkv:
+      return config.delta->conv_size();
+    case Rows::kDeltaValues:
+      return config.delta->values_size();
+    case Rows::kDeltaHeads:
+      return config.delta->num_value_heads;
+    case Rows::kDeltaInputsOfGroups:
+      return config.delta->inputs_size();
+    case Rows::kDeltaGatesOfGroups:
+      return 2 * config.delta->num_value_heads;
   }
   return 0;
 }
@@ -75,10 +87,12 @@ class Builder {
     if (config.has_experts) AddExperts(prefix, *names.experts, config, &filled, &layer);
     for (const NormName& norm : config_.arch->norms) {
       if (!config_.has_norm(norm.role)) continue;
+      if (config.is_recurrent && (norm.role == NormRole::kQ || norm.role == NormRole::kK)) continue;
       layer.norms[static_cast<size_t>(norm.role)] =
           AddLayerNorm(prefix + std::string(norm.name), norm.role);
     }
     for (const VectorName& vector : config_.arch->vectors) {
+      if (IsOfDelta(vector.role) != config.is_recurrent) continue;
       AddVector(prefix + std::string(vector.name), vector.role,
                 &layer.vectors[static_cast<size_t>(vector.role)]);
     }
@@ -167,10 +181,32 @@ class Builder {
     return norm;
   }
 
+  int64_t SizeOf(VectorRole role) const {
+    switch (role) {
+      case VectorRole::kSinks:
+        return config_.num_heads;
+      case VectorRole::kDecay:
+      case VectorRole::kDecayBias:
+        return config_.delta->num_value_heads;
+      case VectorRole::kDeltaNorm:
+        return config_.delta->value_dim;
+      default:
+        return 1;
+    }
+  }
+
   // The tensor is the next part of the vector *index, which it begins if there is none yet.
   void AddVector(const std::string& name, VectorRole role, size_t* index) {
-    const int64_t size = role == VectorRole::kSinks ? config_.num_heads : 1;
+    if (role == VectorRole::kConvolution) {
+      const std::vector<int64_t> shape = {config_.delta->conv_width, config_.delta->conv_size()};
+      *index = AddWhole(ParameterForm::kVector, name, shape);
+      map_.slots.back().joined = {.transposed = true, .of_channels = true};
+      return;
+    }
+    const int64_t size = SizeOf(role);
     if (*index == kAbsent) *index = AddParameter(ParameterForm::kVector, 0, 1);
+    const bool is_decay = role == VectorRole::kDecay || role == VectorRole::kDecayBias;
+    if (is_decay) map_.parameters[*index].in_float32 = true;
     int64_t& rows = map_.parameters[*index].rows;
     map_.slots.push_back({name, {size}, *index, rows});
     rows += size;
@@ -216,8 +252,8 @@ class Builder {
     const int64_t columns = config_.linear_columns(role);
     const bool joined = IsOfExperts(role) && projection.name.find('#') == projection.name.npos;
     int64_t& row_offset = (*filled)[static_cast<size_t>(role)];
-    if (projection.rows == Rows::kQkvOfGroups) {
-      AddQkvOfGroups(prefix + std::string(projection.name), layer);
+    if (const std::vector<RunOfGroup> runs = RunsOfGroups(projection.rows); !runs.empty()) {
+      AddRunsOfGroups(prefix + std::string(projection.name), projection, runs, row_offset, layer);
       row_offset += rows;
       return;
     }
@@ -247,24 +283,59 @@ class Builder {
     row_offset += rows;
   }
 
-  // Queries, keys and values from runs of the rows of a tensor.
-  void AddQkvOfGroups(const std::string& name, LayerParameters* layer) {
-    const LinearParameters& linear = FindOrAdd({.role = LinearRole::kQkv}, layer);
-    const int64_t columns = config_.linear_columns(LinearRole::kQkv);
-    const int64_t size = config_.head_dim;
-    const int64_t queries = config_.q_size() / config_.num_kv_heads;  // rows of a group
-    const auto add = [&](int64_t first, int64_t run, int64_t row_offset) {
-      const int64_t rows = run * config_.num_kv_heads;
+  // Rows of a tensor that has groups of them, one after the other: `run` rows of each group are
+  // those from row_offset on, group by group.
+  struct RunOfGroup {
+    int64_t run = 0;
+    int64_t row_offset = 0;
+  };
+
+  // How the rows of a group are divided; empty: the rows have no groups.
+  std::vector<RunOfGroup> RunsOfGroups(Rows rows) const {
+    const int64_t q = config_.q_size(), size = config_.head_dim;
+    switch (rows) {
+      case Rows::kQkvOfGroups:
+        return {{q / config_.num_kv_heads, 0}, {size, q}, {size, q + config_.kv_size()}};
+      case Rows::kGatedQ:
+        return {{size, q}, {size, 0}};  // gates come before the queries
+      case Rows::kDeltaInputsOfGroups: {
+        const DeltaConfig& delta = *config_.delta;
+        const int64_t values = delta.values_size() / delta.num_key_heads;
+        return {{delta.key_dim, 0},
+                {delta.key_dim, delta.keys_size()},
+                {values, 2 * delta.keys_size()},
+                {values, delta.conv_size()}};
+      }
+      case Rows::kDeltaGatesOfGroups: {
+        const int64_t heads = config_.delta->num_value_heads;
+        const int64_t values = heads / config_.delta->num_key_heads;
+        return {{values, 0}, {values, heads}};
+      }
+      default:
+        return {};
+    }
+  }
+
+  void AddRunsOfGroups(const std::string& name, const ProjectionName& projection,
+                       std::span<const RunOfGroup> runs, int64_t row_offset,
+                       LayerParameters* layer) {
+    const LinearParameters& linear = FindOrAdd({.role = projection.role}, layer);
+    const int64_t columns = config_.linear_columns(projection.role);
+    int64_t step = 0;
+    for (const RunOfGroup& run : runs) step += run.run;
+    const int64_t num_groups = RowsOf(config_, projection.rows) / step;
+    int64_t first = 0;
+    for (const RunOfGroup& run : runs) {
+      const int64_t rows = run.run * num_groups;
       const RowsOfTensor part{
-          .num_rows = config_.qkv_size(), .first = first, .run = run, .step = queries + 2 * size};
-      map_.slots.push_back(
-          {name + ".weight", {rows, columns}, linear.matrix, row_offset, {}, part});
-      if (linear.bias == kAbsent) return;
-      map_.slots.push_back({name + ".bias", {rows}, linear.bias, row_offset, {}, part});
-    };
-    add(0, queries, 0);
-    add(queries, size, config_.q_size());
-    add(queries + size, size, config_.q_size() + config_.kv_size());
+          .num_rows = step * num_groups, .first = first, .run = run.run, .step = step};
+      const int64_t to = row_offset + run.row_offset;
+      map_.slots.push_back({name + ".weight", {rows, columns}, linear.matrix, to, {}, part});
+      if (linear.bias != kAbsent) {
+        map_.slots.push_back({name + ".bias", {rows}, linear.bias, to, {}, part});
+      }
+      first += run.run;
+    }
   }
 
   // The two matrices of each head, from tensors of their own or from parts of `tensor`.
@@ -300,7 +371,8 @@ class Builder {
     LinearParameters& linear = layer->linears.emplace_back();
     linear.key = key;
     linear.matrix = AddParameter(ParameterForm::kPacked, rows, config_.linear_columns(key.role));
-    map_.parameters.back().in_float32 = key.role == LinearRole::kRouter;
+    map_.parameters.back().in_float32 =
+        key.role == LinearRole::kRouter || key.role == LinearRole::kDeltaGates;
     if (config_.has_bias(key.role)) linear.bias = AddParameter(ParameterForm::kVector, rows, 1);
     return linear;
   }

@@ -134,6 +134,9 @@ class Cutter {
       case LinearRole::kRouter:
       case LinearRole::kHeadKeyUp:  // TakeHeads takes all or nothing of one of a head
       case LinearRole::kHeadValueUp:
+      case LinearRole::kDeltaInputs:  // several devices compute no model with these
+      case LinearRole::kDeltaGates:
+      case LinearRole::kDeltaOut:
         return;
       case LinearRole::kQueryUp:
         return CutRows(linear, {Scaled(Heads(), whole_.latent->query_dim())});

@@ -10,6 +10,7 @@ namespace mlc_native {
 std::vector<int64_t> JoinedPlace::StoredShape(std::span<const int64_t> shape) const {
   std::vector<int64_t> stored(shape.begin(), shape.end());
   if (transposed) std::ranges::reverse(stored);
+  if (of_channels) stored.insert(stored.begin() + 1, 1);
   if (count > 0) stored.insert(stored.begin(), count);
   return stored;
 }

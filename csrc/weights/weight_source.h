@@ -44,6 +44,7 @@ struct JoinedPlace {
   bool transposed = false;    // [count, columns, rows]
   bool alternating = false;   // stored row 2 i is row i, and 2 i + 1 is row rows / 2 + i
   bool may_be_plain = false;  // of a transposed one: is not where the tensor's shape says so
+  bool of_channels = false;   // of a convolution of each channel: [columns, 1, rows], transposed
 
   // Returns the shape of the tensor.
   std::vector<int64_t> StoredShape(std::span<const int64_t> shape) const;

@@ -57,6 +57,9 @@ struct ModelMetadata {
   int64_t mapped_weight_bytes = 0;  // of them, those that the system counts as free
   int64_t expert_weight_bytes = 0;  // of those, what steps read only where it is chosen
   int64_t kv_bytes_per_token = 0;   // all layers, K and V
+  // Of the states of recurrent layers, which a sequence has in place of keys and values; 0: there
+  // are no such layers.
+  int64_t recurrent_bytes_per_slot = 0;
   int64_t workspace_bytes_per_token = 0;     // per token of a prefill chunk
   int64_t workspace_bytes_per_sequence = 0;  // per row of logits
   // Hidden states that the model gives (HiddenStates in model.h); hidden_size 0: it gives none.

@@ -47,6 +47,11 @@ struct SequenceSlice {
   // What its last num_guesses + 1 rows draw goes to this block. The logits of each are asked for
   // once, and their tokens behind the first are guesses.
   TokenBlock block{};
+  // Of a model with recurrent layers: the slot with their states behind `position` tokens, not read
+  // at position 0; and the slots that the slice writes, ascending, the last one behind all its
+  // tokens. No slot of a batch is both read and written.
+  int32_t recurrent_slot = -1;
+  std::span<const RecurrentWrite> recurrent_writes{};
 };
 
 // Memory for hidden states on the device of a target and its draft head: forwards of the target
@@ -233,6 +238,10 @@ class MLC_NATIVE_API Model {
   // has at most max_num_rows rows and max_num_logits logits rows.
   virtual void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) = 0;
 
+  // Likewise, of a model with recurrent layers (ModelMetadata::recurrent_bytes_per_slot): there are
+  // so many slots for their states.
+  virtual void AllocateRecurrent(int64_t num_slots);
+
   // Repeating a forward after an exception must give the same result.
   virtual LogitsView Forward(const ForwardBatch& batch) = 0;
 
@@ -284,6 +293,6 @@ MLC_NATIVE_API std::unique_ptr<Model> LoadModel(const ModelSource& source);
 // mlc_native::ModelSource*)` and `extern "C" int mlc_native_plugin_abi()`, which returns
 // kModelPluginAbi. That number changes with ModelSource, Model and every type that they use. The
 // caller owns the model; the library stays loaded while the model lives. Exceptions pass through.
-inline constexpr int kModelPluginAbi = 18;
+inline constexpr int kModelPluginAbi = 19;
 
 }  // namespace mlc_native

@@ -219,6 +219,16 @@ void ActivateRows(const ActivateArgs& a, int64_t begin, int64_t end) {
   });
 }
 
+void GateRows(const GateArgs& a, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    const float* gate = a.gate + row * a.ld_gate;
+    float* x = a.x + row * a.ldx;
+    ForVectors(a.n, [&](int64_t, auto load, auto store) {
+      store(x, TimesSigmoid(load(x), load(gate)));
+    });
+  }
+}
+
 void SoftCapRows(const MatrixView& x, float cap, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     float* p = x.data + row * x.ld;

@@ -14,6 +14,7 @@ constinit const RowKernels kRows = {
     .scale = ScaleRows,
     .add = AddRows,
     .activate = ActivateRows,
+    .gate = GateRows,
     .soft_cap = SoftCapRows,
     .mix = MixRows,
 };

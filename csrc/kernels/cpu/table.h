@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "kernels/delta_rule.h"
 #include "kernels/kernels.h"
 
 namespace mlc_native::kernels {
@@ -84,17 +85,22 @@ struct AttentionKernels {
                          const AttentionParts&);
 };
 
+struct DeltaKernels {
+  void (*delta_rule)(const DeltaArgs&, const DeltaChunk&);
+};
+
 struct RowKernels {
   void (*normalize)(const NormalizeArgs&, int64_t row_begin, int64_t row_end);
   void (*rope)(const RopeArgs&, int64_t row_begin, int64_t row_end);
   void (*scale)(const ScaleArgs&, int64_t row_begin, int64_t row_end);
   void (*add)(const AddArgs&, int64_t row_begin, int64_t row_end);
   void (*activate)(const ActivateArgs&, int64_t row_begin, int64_t row_end);
+  void (*gate)(const GateArgs&, int64_t row_begin, int64_t row_end);
   void (*soft_cap)(const MatrixView&, float cap, int64_t row_begin, int64_t row_end);
   void (*mix)(const MixArgs&, int64_t row_begin, int64_t row_end);
 };
 
-struct CpuKernels : LinearKernels, AttentionKernels, RowKernels {
+struct CpuKernels : LinearKernels, AttentionKernels, RowKernels, DeltaKernels {
   const char* name;
 };
 
@@ -109,6 +115,7 @@ struct CpuKernels : LinearKernels, AttentionKernels, RowKernels {
   namespace isa {                           \
   extern const AttentionKernels kAttention; \
   extern const RowKernels kRows;            \
+  extern const DeltaKernels kDelta;         \
   }
 MLC_NATIVE_DECLARE_TABLES(portable)
 // Defined on x86-64 only.

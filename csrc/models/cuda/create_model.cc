@@ -72,6 +72,11 @@ void CheckExperts(const WeightPlan& plan) {
 void CheckSizes(const ModelConfig& config) {
   constexpr int64_t kVector = 8;
   constexpr int64_t kAnySize = int64_t{1} << 30;
+  if (config.delta || config.gates_attention) {
+    throw LoadError("device",
+                    "layers with linear attention and gated attention are not supported on CUDA; "
+                    "run the model with \"device\" = \"cpu\"");
+  }
   CheckSize("hidden_size", config.hidden_size, kVector, kernels::cuda::kMaxNormDim);
   CheckSize("intermediate_size", config.ffn_size, kVector, kAnySize);
   if (config.latent) {

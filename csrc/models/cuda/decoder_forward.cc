@@ -190,6 +190,9 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kQueryUp:
     case LinearRole::kHeadKeyUp:
     case LinearRole::kHeadValueUp:
+    case LinearRole::kDeltaInputs:
+    case LinearRole::kDeltaGates:
+    case LinearRole::kDeltaOut:
       break;  // launched by WriteLatents and MakeValues
   }
   MLC_CHECK(false) << static_cast<int>(role);

@@ -17,4 +17,10 @@ struct PinnedPrefix {
   std::string owner = {};  // the id of the request that pinned it; empty: the host
 };
 
+// Where the states of recurrent layers behind the first num_tokens of a slice go.
+struct RecurrentWrite {
+  int32_t num_tokens = 0;
+  int32_t slot = 0;
+};
+
 }  // namespace mlc_native

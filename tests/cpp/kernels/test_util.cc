@@ -68,7 +68,7 @@ std::vector<std::string> IsaNames() {
 const CpuKernels& KernelsNamed(const std::string& isa) {
 #if defined(__x86_64__)
   static const CpuKernels emulated = {avx512_amx_emulated::kLinear, avx512_bf16::kAttention,
-                                      avx512_bf16::kRows, kEmulatedAmx};
+                                      avx512_bf16::kRows, avx512_bf16::kDelta, kEmulatedAmx};
   if (isa == kEmulatedAmx) return emulated;
 #endif
   return SelectCpuKernels(isa);

@@ -1,0 +1,209 @@
+// The gated delta rule of some rows and one value head. Included by cpu/delta_kernels.cc only.
+//
+// A state is updated in columns of two vectors, which stay in the level-1 cache from row to row. In
+// the same pass it is multiplied with the key of the next row, in the order that a pass of its own
+// has, so that bits do not depend on which rows are computed together.
+#pragma once
+
+#include "kernels/cpu/vec_math.inl"
+
+namespace mlc_native::kernels {
+namespace {
+
+constexpr int64_t kDeltaPair = 2 * Vec::kLanes;  // columns that are updated together
+static_assert(kDeltaColumns % kDeltaPair == 0);
+
+// The sums over the rows of a state, of even rows and of odd ones.
+struct DeltaSums {
+  Vec even[2] = {Vec::Zero(), Vec::Zero()};
+  Vec odd[2] = {Vec::Zero(), Vec::Zero()};
+
+  Vec Total(int i) const { return even[i] + odd[i]; }
+};
+
+// The rows of a chunk between the convolutions and the norm, [kDeltaRows, ...] each.
+struct DeltaScratch {
+  int64_t ld_keys;
+  int64_t ld_values;
+  float* q;
+  float* k;
+  float* v;
+  float* out;
+
+  DeltaScratch(const DeltaShape& shape, float* scratch)
+      : ld_keys((shape.key_dim + 15) / 16 * 16),
+        ld_values((shape.value_dim + kDeltaColumns - 1) / kDeltaColumns * kDeltaColumns),
+        q(scratch),
+        k(q + kDeltaRows * ld_keys),
+        v(k + kDeltaRows * ld_keys),
+        out(v + kDeltaRows * ld_values) {}
+};
+
+// Of a row: the rows that the convolution reads, the oldest first. Null: zeros.
+struct DeltaTaps {
+  const float* rows[8];
+
+  DeltaTaps(const DeltaArgs& a, const DeltaSequence& s, int64_t row) {
+    const int64_t width = a.shape.conv_width;
+    for (int64_t i = 0; i < width; ++i) {
+      const int64_t from = row - (width - 1) + i;
+      if (from >= 0) {
+        rows[i] = a.inputs + (s.row_begin + from) * a.ld_inputs;
+      } else {
+        rows[i] = s.state == nullptr ? nullptr : s.state + (width - 1 + from) * a.shape.channels();
+      }
+    }
+  }
+};
+
+inline void Convolve(const DeltaArgs& a, const DeltaTaps& taps, int64_t begin, int64_t count,
+                     float* out) {
+  const int64_t channels = a.shape.channels();
+  ForVectors(count, [&](int64_t, auto load, auto store) {
+    Vec sum = Vec::Zero();
+    for (int64_t i = 0; i < a.shape.conv_width; ++i) {
+      if (taps.rows[i] == nullptr) continue;
+      sum = Fma(load(taps.rows[i] + begin), load(a.convolution + i * channels + begin), sum);
+    }
+    store(out, TimesSigmoid(sum, sum));
+  });
+}
+
+inline void ScaleToLength(float* x, int64_t n, float length) {
+  Vec sum = Vec::Zero();
+  ForVectors(n, [&](int64_t, auto load, auto) { sum = Fma(load(x), load(x), sum); });
+  const Vec factor = Vec::Set(length / __builtin_sqrtf(Sum(sum) + 1e-6f));
+  ForVectors(n, [&](int64_t, auto load, auto store) { store(x, load(x) * factor); });
+}
+
+inline void PrepareRows(const DeltaArgs& a, const DeltaChunk& chunk, const DeltaScratch& scratch) {
+  const DeltaShape& shape = a.shape;
+  const int64_t key = chunk.value_head / (shape.value_heads / shape.key_heads) * shape.key_dim;
+  const float q_length = 1.0f / __builtin_sqrtf(static_cast<float>(shape.key_dim));
+  for (int64_t i = 0; i < chunk.num_rows; ++i) {
+    const DeltaTaps taps(a, *chunk.sequence, chunk.row_begin + i);
+    float* const q = scratch.q + i * scratch.ld_keys;
+    float* const k = scratch.k + i * scratch.ld_keys;
+    float* const v = scratch.v + i * scratch.ld_values;
+    Convolve(a, taps, key, shape.key_dim, q);
+    Convolve(a, taps, shape.keys() + key, shape.key_dim, k);
+    Convolve(a, taps, 2 * shape.keys() + chunk.value_head * shape.value_dim, shape.value_dim, v);
+    ScaleToLength(q, shape.key_dim, q_length);
+    ScaleToLength(k, shape.key_dim, 1.0f);
+    for (int64_t j = shape.value_dim; j < scratch.ld_values; ++j) v[j] = 0.0f;
+  }
+}
+
+// What the state has for a key.
+inline DeltaSums Recall(const float* state, const float* k, int64_t key_dim) {
+  DeltaSums sums;
+  const auto add = [&](int64_t row, Vec* to) {
+    const Vec key = Vec::Set(k[row]);
+    const float* const at = state + row * kDeltaColumns;
+    to[0] = Fma(Vec::Load(at), key, to[0]);
+    to[1] = Fma(Vec::Load(at + Vec::kLanes), key, to[1]);
+  };
+  int64_t row = 0;
+  for (; row + 2 <= key_dim; row += 2) {
+    add(row, sums.even);
+    add(row + 1, sums.odd);
+  }
+  if (row < key_dim) add(row, sums.even);
+  return sums;
+}
+
+struct DeltaUpdate {
+  const float* from;
+  float* to;
+  Vec decay;
+  Vec write[2];  // of each column
+  const float* k;
+  const float* q;
+  const float* next_k;  // of the next row
+};
+
+// Updates the state; returns what it then has for q, and in *next for the next row's key.
+template <bool kHasNext>
+inline DeltaSums Update(const DeltaUpdate& u, int64_t key_dim, DeltaSums* next) {
+  DeltaSums out, recalled;
+  const auto step = [&](int64_t row, Vec* sums, Vec* next_sums) {
+    const Vec key = Vec::Set(u.k[row]), query = Vec::Set(u.q[row]);
+    const float* const from = u.from + row * kDeltaColumns;
+    float* const to = u.to + row * kDeltaColumns;
+    for (int i = 0; i < 2; ++i) {
+      const Vec state = Fma(key, u.write[i], Vec::Load(from + i * Vec::kLanes) * u.decay);
+      state.Store(to + i * Vec::kLanes);
+      sums[i] = Fma(state, query, sums[i]);
+      if constexpr (kHasNext) next_sums[i] = Fma(state, Vec::Set(u.next_k[row]), next_sums[i]);
+    }
+  };
+  int64_t row = 0;
+  for (; row + 2 <= key_dim; row += 2) {
+    step(row, out.even, recalled.even);
+    step(row + 1, out.odd, recalled.odd);
+  }
+  if (row < key_dim) step(row, out.even, recalled.even);
+  *next = recalled;
+  return out;
+}
+
+// Columns [column, column + kDeltaPair) of the state, which are in one block.
+inline void UpdateColumns(const DeltaShape& shape, const DeltaChunk& chunk,
+                          const DeltaScratch& scratch, int64_t column) {
+  const int64_t in_block = column % kDeltaColumns;
+  const int64_t at = (column - in_block) * shape.key_dim + in_block;
+  const float* from = chunk.from + at;
+  DeltaSums recalled = Recall(from, scratch.k, shape.key_dim);
+  for (int64_t i = 0; i < chunk.num_rows; ++i) {
+    const float* const v = scratch.v + i * scratch.ld_values + column;
+    const Vec decay = Vec::Set(chunk.decay[i]), beta = Vec::Set(chunk.beta[i]);
+    DeltaUpdate update{.from = from,
+                       .to = chunk.to[i] + at,
+                       .decay = decay,
+                       .write = {},
+                       .k = scratch.k + i * scratch.ld_keys,
+                       .q = scratch.q + i * scratch.ld_keys,
+                       .next_k = scratch.k + (i + 1) * scratch.ld_keys};
+    for (int j = 0; j < 2; ++j) {
+      update.write[j] = (Vec::Load(v + j * Vec::kLanes) - decay * recalled.Total(j)) * beta;
+    }
+    const DeltaSums out = i + 1 < chunk.num_rows ? Update<true>(update, shape.key_dim, &recalled)
+                                                 : Update<false>(update, shape.key_dim, &recalled);
+    float* const to = scratch.out + i * scratch.ld_values + column;
+    out.Total(0).Store(to);
+    out.Total(1).Store(to + Vec::kLanes);
+    from = update.to;
+  }
+}
+
+// The norm of what the head gives, and its gate.
+inline void FinishRows(const DeltaArgs& a, const DeltaChunk& chunk, const DeltaScratch& scratch) {
+  const int64_t dim = a.shape.value_dim;
+  const int64_t head = chunk.value_head * dim;
+  for (int64_t i = 0; i < chunk.num_rows; ++i) {
+    const int64_t row = chunk.sequence->row_begin + chunk.row_begin + i;
+    const float* const x = scratch.out + i * scratch.ld_values;
+    const float* const z = a.inputs + row * a.ld_inputs + a.shape.channels() + head;
+    float* const out = a.out + row * a.ldo + head;
+    Vec sum = Vec::Zero();
+    ForVectors(dim, [&](int64_t, auto load, auto) { sum = Fma(load(x), load(x), sum); });
+    const float mean = Sum(sum) / static_cast<float>(dim);
+    const Vec inverse = Vec::Set(1.0f / __builtin_sqrtf(mean + a.norm_eps));
+    ForVectors(dim, [&](int64_t, auto load, auto store) {
+      const Vec gate = load(z);
+      store(out, load(x) * inverse * load(a.norm) * TimesSigmoid(gate, gate));
+    });
+  }
+}
+
+void DeltaRows(const DeltaArgs& a, const DeltaChunk& chunk) {
+  const DeltaScratch scratch(a.shape, chunk.scratch);
+  PrepareRows(a, chunk, scratch);
+  for (int64_t column = 0; column < scratch.ld_values; column += kDeltaPair) {
+    UpdateColumns(a.shape, chunk, scratch, column);
+  }
+  FinishRows(a, chunk, scratch);
+}
+
+}  // namespace
+}  // namespace mlc_native::kernels

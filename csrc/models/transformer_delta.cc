@@ -1,0 +1,62 @@
+// Layers with linear attention on the CPU's kernels: which states the rows of a batch read and
+// write, and the gated delta rule.
+#include "models/transformer_ops.h"
+#include "support/check.h"
+
+namespace mlc_native {
+
+void Transformer::CheckRecurrentSlots(const ForwardBatch& batch) const {
+  const int64_t num_slots = recurrent_.num_slots();
+  for (const SequenceSlice& s : batch.sequences) {
+    MLC_CHECK((s.position == 0 || (s.recurrent_slot >= 0 && s.recurrent_slot < num_slots)) &&
+              !s.recurrent_writes.empty())
+        << "slot " << s.recurrent_slot << " of " << num_slots << " at position " << s.position;
+    for (const RecurrentWrite& write : s.recurrent_writes) {
+      MLC_CHECK(write.slot >= 0 && write.slot < num_slots)
+          << "slot " << write.slot << " of " << num_slots;
+    }
+  }
+}
+
+void Transformer::PlaceStates(const ForwardBatch& batch, size_t layer) {
+  delta_writes_.clear();
+  for (const SequenceSlice& s : batch.sequences) {
+    for (const RecurrentWrite& write : s.recurrent_writes) {
+      delta_writes_.push_back(
+          {.num_rows = write.num_tokens, .state = recurrent_.state(write.slot, layer)});
+    }
+  }
+  size_t at = 0;
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const SequenceSlice& s = batch.sequences[i];
+    delta_sequences_[i] = {
+        .row_begin = s.first_row,
+        .num_rows = s.num_tokens,
+        .state = s.position == 0 ? nullptr : recurrent_.state(s.recurrent_slot, layer),
+        .writes = delta_writes_.data() + at,
+        .num_writes = std::ssize(s.recurrent_writes)};
+    at += s.recurrent_writes.size();
+  }
+}
+
+void Transformer::Ops::RunDeltaRule(size_t layer) {
+  const CpuDecoderWeights::Layer& weights = model_.weights_.layers[layer];
+  model_.PlaceStates(batch_, layer);
+  kernels::DeltaRule(model_.cpu_, {.shape = RecurrentStorage::ShapeOf(*config_.delta),
+                                   .inputs = buffers_.delta_inputs.data,
+                                   .ld_inputs = buffers_.delta_inputs.width,
+                                   .gates = buffers_.delta_gates.data,
+                                   .ld_gates = buffers_.delta_gates.width,
+                                   .convolution = weights.vector(VectorRole::kConvolution),
+                                   .decay = weights.vector(VectorRole::kDecay),
+                                   .decay_bias = weights.vector(VectorRole::kDecayBias),
+                                   .norm = weights.vector(VectorRole::kDeltaNorm),
+                                   .norm_eps = config_.norm_eps,
+                                   .out = buffers_.delta_output.data,
+                                   .ldo = buffers_.delta_output.width,
+                                   .sequences = model_.delta_sequences_.data(),
+                                   .num_sequences = std::ssize(batch_.sequences),
+                                   .workspace = buffers_.delta_workspace});
+}
+
+}  // namespace mlc_native
