@@ -129,10 +129,19 @@ std::string LastingPath(const std::string& path) {
   return error ? path : lasting.string();
 }
 
+// Of states; 0 for a model without recurrent layers.
+int64_t NumSlots(const EngineParts& loaded) {
+  if (loaded.model->metadata().recurrent_bytes_per_slot == 0) return 0;
+  return NumRecurrentSlots(*loaded.config.max_num_sequence);
+}
+
 EngineParts Allocated(EngineParts loaded) {
   const int64_t chunk = *loaded.config.prefill_chunk_size;
   loaded.model->Allocate(NumPages(loaded.config), chunk,
                          MaxLogitsRows(*loaded.config.max_num_sequence, chunk));
+  if (const int64_t num_slots = NumSlots(loaded); num_slots > 0) {
+    loaded.model->AllocateRecurrent(num_slots);
+  }
   return loaded;
 }
 
@@ -160,7 +169,7 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
                                 .vocab_size = loaded_.model->metadata().vocab_size,
                                 .tokenizer_json = LastingPath(TokenizerJson(loaded_.config.model))},
           loaded_.config, options.create_grammar_compiler, options.log)),
-      kv_(NumPages(loaded_.config), kKvPageSize, options.log),
+      kv_(NumPages(loaded_.config), kKvPageSize, options.log, NumSlots(loaded_)),
       batch_drafter_(MakeBatchDrafter(&loaded_, options.log)),
       token_blocks_(batch_drafter_ == nullptr || options.make_drafter
                         ? nullptr
@@ -209,7 +218,8 @@ void EngineImpl::CreatePrefixCache() {
       &kv_, PrefixCacheLimits{
                 .max_num_recycling_seqs = config().prefix_cache_max_num_recycling_seqs.value_or(-1),
                 .max_pinned_pages = *max_pinned_length / kv_.page_size(),
-                .max_pins = config().max_pinned_prefixes});
+                .max_pins = config().max_pinned_prefixes,
+                .max_pinned_slots = kv_.num_spare_slots()});
 }
 
 std::optional<int64_t> EngineImpl::MaxPinnedLength() const {
@@ -347,6 +357,7 @@ void EngineImpl::Compute() {
 // Waiting prompts if any can be admitted (in hybrid mode together with the running sequences),
 // otherwise the next tokens of the running sequences.
 void EngineImpl::PlanStep() {
+  DropExcessProgress(context_, steps_);
   PlanPrefill(*estate_, kv_, limits_, &plan_);
   if (!plan_.empty()) return;
   MakeRoomForDecode(context_, steps_);

@@ -208,7 +208,7 @@ void AuditState(EngineStateObj& estate, const PagedKvCache& kv) {
     kv.Audit();
   } else {
     estate.prefix_cache->Audit();
-    kv.Audit(estate.prefix_cache->CountHolders());
+    kv.Audit(estate.prefix_cache->CountHolders(), estate.prefix_cache->CountHoldersOfSlots());
   }
   std::set<int64_t> ids;
   size_t num_waiting = 0;

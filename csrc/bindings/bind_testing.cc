@@ -68,14 +68,18 @@ class TwoSlotsPerSequence {
       const int32_t first = slice.block_table.front();
       int32_t& slot = slots_.try_emplace(first, 2 * first).first->second;
       slice.recurrent_slot = slot;
-      slot ^= 1;
+      slot = slot == 2 * first ? 2 * first + 1 : 2 * first;
       batch.writes[i] = {.num_tokens = slice.num_tokens, .slot = slot};
       slice.recurrent_writes = {&batch.writes[i], 1};
     }
   }
+  // The sequence whose first page is a copy goes on from the same state.
+  void Copy(int32_t from_page, int32_t to_page) {
+    if (slots_.contains(from_page)) slots_[to_page] = slots_[from_page];
+  }
 
  private:
-  std::unordered_map<int32_t, int32_t> slots_;  // last written, by first page
+  std::unordered_map<int32_t, int32_t> slots_;  // with the last state, by first page
 };
 
 using Matrix = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
@@ -190,7 +194,10 @@ class TestModel {
 
   void CopyPages(const std::vector<std::tuple<int32_t, int32_t>>& pairs) {
     std::vector<PageCopy> copies;
-    for (const auto& [from, to] : pairs) copies.push_back({from, to});
+    for (const auto& [from, to] : pairs) {
+      copies.push_back({from, to});
+      states_.Copy(from, to);
+    }
     model_->CopyPages(copies);
   }
 

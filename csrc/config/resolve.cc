@@ -21,6 +21,9 @@ constexpr int64_t kLocalMaxTotalTokens = 8192;
 constexpr int64_t kServerQueuePerSequence = 16;
 constexpr int64_t kMaxPinTokens = 2048;
 constexpr int64_t kMinScoredRows = 64;
+// The share of the memory that the states of recurrent layers take at most, unless the number of
+// sequences is given.
+constexpr double kMaxShareOfStates = 0.25;
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 // Tokens of a KV cache, so that positions and page ids fit into 32 bits.
 constexpr int64_t kMaxCapacity = (int64_t{1} << 31) - kKvPageSize;
@@ -44,7 +47,7 @@ struct MemoryBudget {
   const char* of = "";  // whose memory
   double free = 0;
   double usable = 0;     // free * utilization
-  double workspace = 0;  // activations of a prefill chunk, logits
+  double workspace = 0;  // activations of a prefill chunk, logits, states of recurrent layers
   double kv_per_token = 0;
 
   int64_t CapacityTokens() const {
@@ -76,7 +79,9 @@ MemoryBudget MakeBudget(const EngineConfig& config, const ModelMetadata& model,
   budget.workspace =
       static_cast<double>(chunk) * static_cast<double>(model.workspace_bytes_per_token) +
       static_cast<double>(MaxLogitsRows(*config.max_num_sequence, chunk)) *
-          static_cast<double>(model.workspace_bytes_per_sequence);
+          static_cast<double>(model.workspace_bytes_per_sequence) +
+      static_cast<double>(NumRecurrentSlots(*config.max_num_sequence)) *
+          static_cast<double>(model.recurrent_bytes_per_slot);
   budget.kv_per_token = static_cast<double>(model.kv_bytes_per_token);
   return budget;
 }
@@ -100,8 +105,23 @@ MemoryBudget MakeBudget(const EngineConfig& config, const ModelMetadata& model,
           ") in the engine config.");
 }
 
-int64_t InferMaxNumSequence(const EngineConfig& config, const ModelMetadata& model) {
-  int64_t inferred = std::max<int64_t>(model.max_batch_size, 1);
+// The most sequences whose states fit.
+int64_t MaxSequencesOfStates(const EngineConfig& config, const ModelMetadata& model,
+                             int64_t free_host_bytes) {
+  if (model.recurrent_bytes_per_slot == 0) return kUnlimited;
+  const auto free =
+      static_cast<double>(model.free_memory_bytes.value_or(FreeBesideMap(free_host_bytes, model)));
+  const double slots = free * *config.gpu_memory_utilization * kMaxShareOfStates /
+                       static_cast<double>(model.recurrent_bytes_per_slot);
+  const auto per_sequence = static_cast<double>(NumRecurrentSlots(1) - NumRecurrentSlots(0));
+  const double count = (slots - static_cast<double>(NumRecurrentSlots(0))) / per_sequence;
+  return std::max<int64_t>(1, static_cast<int64_t>(count));
+}
+
+int64_t InferMaxNumSequence(const EngineConfig& config, const ModelMetadata& model,
+                            int64_t free_host_bytes) {
+  int64_t inferred = std::min(std::max<int64_t>(model.max_batch_size, 1),
+                              MaxSequencesOfStates(config, model, free_host_bytes));
   if (config.mode == EngineMode::kLocal) inferred = std::min(inferred, kLocalMaxNumSequence);
   if (config.mode == EngineMode::kInteractive) inferred = 1;
   return std::min(inferred, config.prefill_chunk_size.value_or(kUnlimited));
@@ -218,7 +238,7 @@ EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata
   resolved.gpu_memory_utilization = config.gpu_memory_utilization.value_or(
       shares_host ? kAutoHostMemoryUtilization : kDefaultMemoryUtilization);
   if (!config.max_num_sequence) {
-    resolved.max_num_sequence = InferMaxNumSequence(config, model);
+    resolved.max_num_sequence = InferMaxNumSequence(resolved, model, free_host_bytes);
   }
   if (resolved.prefill_chunk_size.value_or(kUnlimited) < *resolved.max_num_sequence) {
     throw InvalidConfig("prefill_chunk_size",

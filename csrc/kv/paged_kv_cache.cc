@@ -13,8 +13,8 @@ constexpr int64_t kNothingOwned = std::numeric_limits<int64_t>::max();
 
 }  // namespace
 
-PagedKvCache::PagedKvCache(int64_t num_pages, int64_t page_size, Log log)
-    : page_size_(page_size), pool_(num_pages, std::move(log)) {
+PagedKvCache::PagedKvCache(int64_t num_pages, int64_t page_size, Log log, int64_t num_slots)
+    : page_size_(page_size), pool_(num_pages, log), slots_(num_slots, log) {
   MLC_CHECK(page_size > 0) << page_size;
 }
 
@@ -37,11 +37,15 @@ PagedKvCache::Sequence& PagedKvCache::NewSequence(int64_t seq_id) {
   return sequences_[seq_id];
 }
 
-void PagedKvCache::AddSequence(int64_t seq_id, int64_t length, std::span<const Page> pages) {
+void PagedKvCache::AddSequence(int64_t seq_id, int64_t length, std::span<const Page> pages,
+                               Page slot) {
   MLC_CHECK(NumPages(length) == std::ssize(pages)) << length << " tokens, " << pages.size();
+  MLC_CHECK(length == 0 || has_states() == static_cast<bool>(slot)) << "sequence " << seq_id;
   Sequence& seq = NewSequence(seq_id);
   seq.page_ids.reserve(pages.size());
   seq.pages.reserve(pages.size());
+  seq.states.reserve(1);
+  if (slot) seq.states.push_back({length, std::move(slot)});
   for (const Page& page : pages) {
     seq.page_ids.push_back(page.id());
     seq.pages.push_back(page);
@@ -58,7 +62,15 @@ void PagedKvCache::ForkSequence(int64_t parent_id, int64_t child_id, int64_t len
   MLC_CHECK(!Get(parent_id).replaced) << "fork with a forward in flight";
   NewSequence(child_id);  // before Get(parent_id): it may move the parent
   const Sequence& parent = Get(parent_id);
-  AddSequence(child_id, length, std::span(parent.pages).first(NumPages(length)));
+  std::vector<PlacedState> states;
+  for (const PlacedState& state : parent.states) {
+    if (state.position <= length) states.push_back(state);
+  }
+  const bool has_state = !states.empty() && states.back().position == length;
+  MLC_CHECK(!has_states() || has_state || length == 0) << "no state behind " << length << " tokens";
+  AddSequence(child_id, length, std::span(parent.pages).first(NumPages(length)),
+              has_state ? states.back().slot : Page());
+  Get(child_id).states = std::move(states);
   ShowTokens(parent_id, length);
 }
 
@@ -83,7 +95,54 @@ void PagedKvCache::RemoveSequence(int64_t seq_id) {
   seq.pages.clear();  // keeps its memory for the next sequence of this id
   seq.page_ids.clear();
   seq.replaced = Page();
+  seq.states.clear();
+  seq.kept.clear();
+  DropReserved(&seq);
   --num_sequences_;
+}
+
+int32_t PagedKvCache::state_slot(int64_t seq_id) const {
+  const Sequence& seq = Get(seq_id);
+  const bool has = !seq.states.empty() && seq.states.back().position == seq.length;
+  return has ? seq.states.back().slot.id() : -1;
+}
+
+void PagedKvCache::DropReserved(Sequence* seq) {
+  seq->reserved.clear();
+  seq->is_reserved_kept.clear();
+  seq->writes.clear();
+}
+
+void PagedKvCache::KeepState(int64_t seq_id) {
+  Sequence& seq = Get(seq_id);
+  if (state_slot(seq_id) < 0) return;
+  if (!seq.kept.empty() && seq.kept.back().position == seq.length) return;
+  seq.kept.push_back(seq.states.back());
+}
+
+std::vector<PlacedState> PagedKvCache::TakeKeptStates(int64_t seq_id) {
+  return std::exchange(Get(seq_id).kept, {});
+}
+
+void PagedKvCache::ReserveStates(int64_t seq_id, std::span<const StatePlace> places) {
+  Sequence& seq = Get(seq_id);
+  MLC_CHECK(has_states() && (seq.length == 0 || state_slot(seq_id) >= 0))
+      << "sequence " << seq_id << " has no state behind its " << seq.length << " tokens";
+  if (seq.states.size() > 1) seq.states.erase(seq.states.begin(), seq.states.end() - 1);
+  DropReserved(&seq);
+  seq.states.reserve(seq.states.size() + places.size());
+  seq.kept.reserve(seq.kept.size() + places.size());
+  for (const StatePlace& place : places) {
+    if (place.num_tokens == 0) {
+      if (place.is_kept) KeepState(seq_id);
+      continue;
+    }
+    MLC_CHECK(place.num_tokens > (seq.writes.empty() ? 0 : seq.writes.back().num_tokens))
+        << place.num_tokens;
+    seq.reserved.push_back({seq.length + place.num_tokens, slots_.Allocate()});
+    seq.is_reserved_kept.push_back(place.is_kept);
+    seq.writes.push_back({static_cast<int32_t>(place.num_tokens), seq.reserved.back().slot.id()});
+  }
 }
 
 bool PagedKvCache::WritesSharedPage(const Sequence& seq) const {
@@ -126,6 +185,14 @@ void PagedKvCache::Commit(int64_t seq_id, int64_t num_tokens) {
   MLC_CHECK(num_tokens == 0 || !WritesSharedPage(seq)) << "sequence " << seq_id << " not reserved";
   if (num_tokens > 0) seq.owned_from = std::min(seq.owned_from, seq.length);
   seq.length += num_tokens;
+  for (size_t i = 0; i < seq.reserved.size(); ++i) {
+    PlacedState& state = seq.reserved[i];
+    if (state.position > seq.length) continue;
+    if (seq.is_reserved_kept[i]) seq.kept.push_back(state);
+    seq.states.push_back(std::move(state));
+  }
+  DropReserved(&seq);
+  MLC_CHECK(!has_states() || seq.length == 0 || state_slot(seq_id) >= 0) << "sequence " << seq_id;
   if (seq.replaced) seq.replaced = Page();
 }
 
@@ -139,12 +206,39 @@ void PagedKvCache::PopN(int64_t seq_id, int64_t num_tokens) {
     seq.pages[index] = std::exchange(seq.replaced, Page());
   }
   seq.length -= num_tokens;
+  DropReserved(&seq);
+  for (std::vector<PlacedState>* states : {&seq.states, &seq.kept}) {
+    while (!states->empty() && states->back().position > seq.length) states->pop_back();
+  }
   const int64_t num_pages = NumPages(seq.length);
   seq.pages.resize(num_pages);
   seq.page_ids.resize(num_pages);
 }
 
-void PagedKvCache::Audit(std::vector<int32_t> other_holders) const {
+void PagedKvCache::AuditSlots(std::vector<int32_t> holders) const {
+  slots_.Audit();
+  holders.resize(slots_.num_total(), 0);
+  for (size_t id = 0; id < sequences_.size(); ++id) {
+    const Sequence& seq = sequences_[id];
+    MLC_CHECK(seq.live || (seq.states.empty() && seq.reserved.empty()))
+        << "removed sequence " << id << " holds states";
+    for (const std::vector<PlacedState>* states : {&seq.states, &seq.kept}) {
+      for (const PlacedState& state : *states) {
+        MLC_CHECK(state.position > 0 && state.position <= seq.length) << "sequence " << id;
+        ++holders[state.slot.id()];
+      }
+    }
+    for (const PlacedState& state : seq.reserved) ++holders[state.slot.id()];
+  }
+  for (size_t slot = 0; slot < holders.size(); ++slot) {
+    MLC_CHECK(holders[slot] == slots_.ref_count(static_cast<int32_t>(slot)))
+        << "slot " << slot << " has " << holders[slot] << " holders and "
+        << slots_.ref_count(static_cast<int32_t>(slot)) << " references";
+  }
+}
+
+void PagedKvCache::Audit(std::vector<int32_t> other_holders, std::vector<int32_t> of_slots) const {
+  AuditSlots(std::move(of_slots));
   pool_.Audit();
   std::vector<int32_t>& holders = other_holders;
   holders.resize(pool_.num_total(), 0);

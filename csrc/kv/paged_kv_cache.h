@@ -10,9 +10,17 @@
 // sequence Reserve replaces the page to be written by a private one (copy-on-write at token
 // granularity) and reports the copy that the model must carry out before the forward. The shared
 // page stays referenced until the next Commit, so that PopN(id, 0) undoes a Reserve whose copy or
-// forward failed. Integers only; engine's thread only.
+// forward failed.
+//
+// A model with recurrent layers has a state in place of their keys and values, in slots that are
+// counted like pages. States are never changed: a forward reads the one behind the `length` tokens
+// and writes others, which the sequence holds once they are committed. So forks and the prefix
+// cache share them without a copy. A sequence goes back only to where it still holds a state: the
+// one from which the last forward began, and those that this one left. Integers only; engine's
+// thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,15 +30,37 @@
 
 namespace mlc_native {
 
+// A sequence holds the state of a forward's beginning and those that the forward leaves without
+// draft tokens: behind its last token, behind the one before it, and where another prompt has
+// diverged.
+inline constexpr int64_t kStatesOfASequence = 4;
+inline constexpr int64_t kStatesOfASlice = kStatesOfASequence - 1;
+
+// A state that a forward leaves: behind so many of its tokens. With 0, the one that it begins from.
+struct StatePlace {
+  int64_t num_tokens = 0;
+  bool is_kept = false;  // for the prefix cache (kept_states)
+
+  bool operator==(const StatePlace&) const = default;
+};
+
+// A state of the first `position` tokens of a sequence.
+struct PlacedState {
+  int64_t position = 0;
+  Page slot;
+};
+
 class PagedKvCache {
  public:
-  PagedKvCache(int64_t num_pages, int64_t page_size, Log log = {});
+  // num_slots: of the states of recurrent layers; 0: the model has none.
+  PagedKvCache(int64_t num_pages, int64_t page_size, Log log = {}, int64_t num_slots = 0);
 
   // Sequence ids are small non-negative integers (EngineInternalIDManager). Adding an id that is
   // live, or using one that is not, throws InternalError.
   void AddSequence(int64_t seq_id) { AddSequence(seq_id, 0, {}); }
-  // Adds a sequence that starts with `length` tokens in shared pages. Changes nothing if it throws.
-  void AddSequence(int64_t seq_id, int64_t length, std::span<const Page> pages);
+  // Adds a sequence that starts with `length` tokens in shared pages, and the slot with the state
+  // behind them. Changes nothing if it throws.
+  void AddSequence(int64_t seq_id, int64_t length, std::span<const Page> pages, Page slot = {});
   // The child starts with the first `length` tokens of the parent, sharing their pages.
   void ForkSequence(int64_t parent_id, int64_t child_id, int64_t length);
   void RemoveSequence(int64_t seq_id);
@@ -48,6 +78,13 @@ class PagedKvCache {
   // Grows the capacity to at least length + num_tokens with private pages. A reservation lasts
   // until it is committed, popped or removed. Requires: PagesNeeded pages are available.
   void Reserve(int64_t seq_id, int64_t num_tokens, std::vector<PageCopy>* copies);
+  // Takes slots for states behind further tokens, ascending, the last one behind all that will be
+  // committed. Drops the states that the sequence can go back to. Requires: slots are available.
+  void ReserveStates(int64_t seq_id, std::span<const StatePlace> places);
+  // Keeps the state behind the `length` tokens, if the sequence holds it.
+  void KeepState(int64_t seq_id);
+  // Those that are kept for the prefix cache, ascending, which takes them.
+  std::vector<PlacedState> TakeKeptStates(int64_t seq_id);
   // length += num_tokens. Requires: the tokens are reserved.
   void Commit(int64_t seq_id, int64_t num_tokens);
   // Drops the last num_tokens tokens and all reservations, and undoes a copy-on-write that has not
@@ -61,17 +98,30 @@ class PagedKvCache {
   void ReplacePage(int64_t seq_id, int64_t index, const Page& page);
 
   int64_t length(int64_t seq_id) const { return Get(seq_id).length; }
+  bool has_states() const { return slots_.num_total() > 0; }
+  // The slot with the state behind the `length` tokens; -1 if the sequence holds none.
+  int32_t state_slot(int64_t seq_id) const;
+  // What ReserveStates has reserved; valid until the sequence changes.
+  std::span<const RecurrentWrite> state_writes(int64_t seq_id) const { return Get(seq_id).writes; }
   // Page ids covering [0, capacity); valid until the sequence changes.
   std::span<const int32_t> block_table(int64_t seq_id) const { return Get(seq_id).page_ids; }
 
   int64_t num_sequences() const { return num_sequences_; }
+  // How many more there are slots of states for; of a model with recurrent layers.
+  int64_t num_new_sequences() const {
+    return (slots_.num_total() - num_spare_slots()) / kStatesOfASequence - num_sequences_;
+  }
+  // Slots for states that are pinned.
+  int64_t num_spare_slots() const { return std::min<int64_t>(slots_.num_total() / 4, 8); }
   int64_t page_size() const { return page_size_; }
   const PagePool& pool() const { return pool_; }
   PagePool& pool() { return pool_; }
+  const PagePool& slots() const { return slots_; }
+  PagePool& slots() { return slots_; }
   // Checks that every page's reference count equals the number of its holders: block tables, and
-  // `other_holders`, the number of references held elsewhere for each page (empty: none). Throws
-  // InternalError.
-  void Audit(std::vector<int32_t> other_holders = {}) const;
+  // `other_holders`, the number of references held elsewhere for each page (empty: none). Likewise
+  // for slots. Throws InternalError.
+  void Audit(std::vector<int32_t> other_holders = {}, std::vector<int32_t> of_slots = {}) const;
   // No sequence writes in place over what the prefix cache shows. `shown_until` has for each page
   // the position behind the last token that is shown of it, 0 for none. Throws InternalError.
   void AuditShown(std::span<const int64_t> shown_until) const;
@@ -82,8 +132,13 @@ class PagedKvCache {
     int64_t length = 0;
     int64_t owned_from = 0;
     std::vector<Page> pages;
-    std::vector<int32_t> page_ids;  // ids of `pages`
-    Page replaced;                  // the shared page that a pending copy-on-write replaces
+    std::vector<int32_t> page_ids;       // ids of `pages`
+    Page replaced;                       // the shared page that a pending copy-on-write replaces
+    std::vector<PlacedState> states;     // ascending, up to `length`
+    std::vector<PlacedState> reserved;   // ascending, behind it
+    std::vector<bool> is_reserved_kept;  // of `reserved`
+    std::vector<PlacedState> kept;       // ascending, up to `length`
+    std::vector<RecurrentWrite> writes;  // of `reserved`
   };
   Sequence& Get(int64_t seq_id);
   const Sequence& Get(int64_t seq_id) const;
@@ -93,8 +148,12 @@ class PagedKvCache {
   // True if the next token goes to a shared page whose tail this sequence does not own.
   bool WritesSharedPage(const Sequence& seq) const;
 
+  static void DropReserved(Sequence* seq);
+  void AuditSlots(std::vector<int32_t> holders) const;
+
   const int64_t page_size_;
   PagePool pool_;
+  PagePool slots_;
   std::vector<Sequence> sequences_;  // index = sequence id
   int64_t num_sequences_ = 0;
 };

@@ -14,10 +14,15 @@ namespace mlc_native {
 
 PrefixCache::PrefixCache(PagedKvCache* kv, PrefixCacheLimits limits)
     : kv_(kv), page_size_(kv->page_size()), limits_(limits) {
+  states_.reserve(static_cast<size_t>(kv_->slots().num_total()));
   kv_->pool().set_reclaim([this] { ReclaimPage(); });
+  kv_->slots().set_reclaim([this] { ReclaimState(); });
 }
 
-PrefixCache::~PrefixCache() { kv_->pool().set_reclaim(nullptr); }
+PrefixCache::~PrefixCache() {
+  kv_->pool().set_reclaim(nullptr);
+  kv_->slots().set_reclaim(nullptr);
+}
 
 // ---- Lookup
 
@@ -47,7 +52,11 @@ std::vector<Page> PrefixCache::PagesOf(const Tree::Match& match) const {
 PrefixCache::Prefix PrefixCache::Find(std::span<const int32_t> tokens, int64_t space) {
   const Tree::Match match = tree_.Find(tokens, space);
   Prefix prefix{.length = match.length};
-  VisitPages(*match.node, match.length, [&](int64_t, const Page& page) {
+  if (kv_->has_states()) {
+    const CachedState* const state = FindState(match);
+    prefix.length = state == nullptr ? 0 : state->position;
+  }
+  VisitPages(*match.node, prefix.length, [&](int64_t, const Page& page) {
     prefix.num_cached_pages += kv_->pool().is_cached(page.id()) ? 1 : 0;
   });
   return prefix;
@@ -56,8 +65,28 @@ PrefixCache::Prefix PrefixCache::Find(std::span<const int32_t> tokens, int64_t s
 void PrefixCache::StartSequence(int64_t seq_id, std::span<const int32_t> tokens, int64_t space) {
   const Tree::Match match = tree_.Find(tokens, space);
   MLC_CHECK(match.length == std::ssize(tokens)) << match.length << " of " << tokens.size();
-  kv_->AddSequence(seq_id, match.length, PagesOf(match));
+  Page slot;
+  if (kv_->has_states()) {
+    CachedState* const state = FindState(match);
+    MLC_CHECK(state != nullptr && state->position == match.length)
+        << "no state behind " << match.length << " tokens";
+    state->last_use = ++num_uses_;
+    slot = state->slot.page();
+  }
+  kv_->AddSequence(seq_id, match.length, PagesOf(match), std::move(slot));
   tree_.Touch(*match.node);
+}
+
+PrefixCache::CachedState* PrefixCache::FindState(const Tree::Match& match) {
+  CachedState* found = nullptr;
+  for (const Node* node = match.node; node != &tree_.root() && found == nullptr;
+       node = node->parent) {
+    for (CachedState& state : states_) {
+      if (state.node != node || state.position > match.length) continue;
+      if (found == nullptr || found->position < state.position) found = &state;
+    }
+  }
+  return found;
 }
 
 // ---- Insertion
@@ -74,9 +103,34 @@ void PrefixCache::Insert(int64_t seq_id, std::span<const int32_t> tokens, int64_
       }
     });
     tree_.Touch(*match.node);
+    AddStates(seq_id, match);
   } catch (const std::bad_alloc&) {
     // Not caching is allowed; the sequence itself is unchanged.
   }
+}
+
+void PrefixCache::AddStates(int64_t seq_id, const Tree::Match& match) {
+  for (PlacedState& state : kv_->TakeKeptStates(seq_id)) {
+    if (state.position > match.length) return;
+    Node* node = match.node;
+    while (node->begin >= state.position) node = node->parent;
+    const auto same = std::ranges::find_if(states_, [&](const CachedState& other) {
+      return other.node == node && other.position == state.position;
+    });
+    if (same != states_.end()) {
+      same->last_use = ++num_uses_;
+      continue;
+    }
+    // There is room, so this does not throw.
+    states_.push_back({node, state.position, CachedPage(std::move(state.slot)), ++num_uses_});
+    states_.back().slot.set_hold(CacheHold::kTail);
+  }
+}
+
+void PrefixCache::DropStates(const Node& node, int64_t end) {
+  std::erase_if(states_, [&](const CachedState& state) {
+    return state.node == &node && state.position > end;
+  });
 }
 
 void PrefixCache::Add(int64_t seq_id, std::span<const int32_t> tokens, int64_t space,
@@ -134,6 +188,9 @@ PrefixCache::Node& PrefixCache::Split(Node& node, int64_t position) {
   std::vector<CachedPage> held;
   held.reserve(num_upper);
   Node& upper = tree_.Split(node, position);
+  for (CachedState& state : states_) {
+    if (state.node == &node && state.position <= position) state.node = &upper;
+  }
   const auto cut = node.payload.begin() + num_upper;
   std::move(node.payload.begin(), cut, std::back_inserter(held));
   node.payload.erase(node.payload.begin(), cut);
@@ -155,6 +212,16 @@ void PrefixCache::EvictExcess() {
   while (kv_->pool().num_cached(CacheHold::kTail) > limits_.max_num_recycling_seqs) ReclaimPage();
 }
 
+void PrefixCache::ReclaimState() {
+  auto oldest = states_.end();
+  for (auto state = states_.begin(); state != states_.end(); ++state) {
+    if (!kv_->slots().is_cached(state->slot.id())) continue;
+    if (oldest == states_.end() || state->last_use < oldest->last_use) oldest = state;
+  }
+  MLC_CHECK(oldest != states_.end()) << "no state without a user";
+  states_.erase(oldest);
+}
+
 void PrefixCache::ReclaimPage() {
   MLC_CHECK(kv_->pool().num_cached(CacheHold::kTail) > 0) << "no leaf without a user";
   Node* leaf = tree_.oldest();
@@ -170,17 +237,22 @@ void PrefixCache::ReclaimPage() {
 void PrefixCache::TrimToPages(Node* node) {
   while (node->payload.empty()) {
     Node* const parent = node->parent;
+    DropStates(*node, node->begin);
     tree_.RemoveLeaf(*node);
     if (parent == &tree_.root() || !parent->is_leaf()) return;
     node = parent;
   }
   const int64_t end = (node->begin / page_size_ + std::ssize(node->payload)) * page_size_;
-  if (end < node->end()) tree_.TruncateLeaf(*node, end);
+  if (end < node->end()) {
+    tree_.TruncateLeaf(*node, end);
+    DropStates(*node, end);
+  }
   node->payload.back().set_hold(CacheHold::kTail);
 }
 
 void PrefixCache::Clear() {
   pins_.clear();
+  states_.clear();
   tree_.Clear();
   num_evicted_pages_ = 0;
 }
@@ -216,6 +288,10 @@ int64_t PrefixCache::Pin(std::span<const int32_t> tokens, int64_t space, std::st
             std::to_string(limits_.max_pinned_pages) +
             " may be (\"max_total_sequence_length\" less \"max_single_sequence_length\")");
   }
+  const auto num_slots =
+      std::ranges::count_if(pins_, [](const PinEntry& other) { return bool{other.slot}; });
+  const CachedState* const state = FindState(match);
+  if (state != nullptr && num_slots < limits_.max_pinned_slots) pin.slot = state->slot.page();
   pins_.push_back(std::move(pin));
   return next_pin_id_++;
 }
@@ -261,6 +337,15 @@ std::vector<int32_t> PrefixCache::CountHolders() const {
   return counts;
 }
 
+std::vector<int32_t> PrefixCache::CountHoldersOfSlots() const {
+  std::vector<int32_t> counts(kv_->slots().num_total());
+  for (const CachedState& state : states_) ++counts[state.slot.id()];
+  for (const PinEntry& pin : pins_) {
+    if (pin.slot) ++counts[pin.slot.id()];
+  }
+  return counts;
+}
+
 std::vector<PrefixCache::Path> PrefixCache::Paths() const {
   std::vector<Path> paths;
   tree_.ForEach([&](const Node& leaf) {
@@ -280,6 +365,13 @@ std::vector<PrefixCache::Path> PrefixCache::Paths() const {
 
 void PrefixCache::Audit() const {
   tree_.Audit();
+  std::unordered_set<const Node*> nodes;
+  tree_.ForEach([&](const Node& node) { nodes.insert(&node); });
+  for (const CachedState& state : states_) {
+    MLC_CHECK(nodes.contains(state.node) && state.position > state.node->begin &&
+              state.position <= state.node->end())
+        << "a state at " << state.position;
+  }
   std::unordered_set<const Node*> in_use;  // nodes with a page in use at or behind their end
   tree_.ForEach([&](const Node& node) {    // children come before their parents
     const bool has_partial = node.is_leaf() && node.end() % page_size_ != 0;

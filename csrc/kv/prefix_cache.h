@@ -18,6 +18,10 @@
 // holds is in use, and every such page can be reclaimed from the tails of leaves, one page at a
 // time, the least recently used leaf first. Pins are holders like sequences.
 //
+// Of a model with recurrent layers, the cache also holds states, at positions of nodes. A prompt
+// then starts from the last state on its path, and computes the rest of it again. The slot of the
+// state that was used least recently is reclaimed when another one is needed.
+//
 // A function that throws (no memory) leaves the cache consistent. Engine's thread only.
 #pragma once
 
@@ -38,6 +42,7 @@ struct PrefixCacheLimits {
   int64_t max_num_recycling_seqs = -1;  // unused leaves to keep; -1: any number
   int64_t max_pinned_pages = 0;
   int64_t max_pins = std::numeric_limits<int64_t>::max();
+  int64_t max_pinned_slots = 0;  // of states
 };
 
 class PrefixCache {
@@ -49,16 +54,20 @@ class PrefixCache {
   PrefixCache& operator=(const PrefixCache&) = delete;
 
   struct Prefix {
-    int64_t length = 0;            // tokens
+    int64_t length = 0;            // tokens; of a model with recurrent layers, up to a state
     int64_t num_cached_pages = 0;  // available pages that using this prefix takes
   };
   // Returns the longest cached prefix of `tokens`. Does not count as a use.
   Prefix Find(std::span<const int32_t> tokens, int64_t space = 0);
+  // The number of tokens whose pages are cached, wherever the states are.
+  int64_t NumMatched(std::span<const int32_t> tokens, int64_t space = 0) {
+    return tree_.Find(tokens, space).length;
+  }
   // Adds a sequence to the KV cache that starts with these tokens. Requires: all are cached.
   void StartSequence(int64_t seq_id, std::span<const int32_t> tokens, int64_t space = 0);
-  // Caches `tokens`, the first tokens of the sequence. Pages that the cache already has replace
-  // the sequence's own. Tokens whose pages only a fork shares are not cached; nothing is without
-  // memory. Requires: the sequence has no uncommitted reservation.
+  // Caches `tokens`, the first tokens of the sequence, and the states that it keeps. Pages that the
+  // cache already has replace the sequence's own. Tokens whose pages only a fork shares are not
+  // cached; nothing is without memory. Requires: the sequence has no uncommitted reservation.
   void Insert(int64_t seq_id, std::span<const int32_t> tokens, int64_t space = 0);
   // Evicts leaves beyond max_num_recycling_seqs. Call it when a sequence has ended.
   void EvictExcess();
@@ -76,8 +85,10 @@ class PrefixCache {
   // Drops everything, including pins.
   void Clear();
   int64_t num_evicted_pages() const { return num_evicted_pages_; }
-  // Returns the number of references that tree and pins have to each page.
+  int64_t num_states() const { return std::ssize(states_); }
+  // Returns the number of references that tree and pins have to each page, or slot of a state.
   std::vector<int32_t> CountHolders() const;
+  std::vector<int32_t> CountHoldersOfSlots() const;
   // What one leaf of the tree shows: all tokens up to its end and the pages that hold them.
   struct Path {
     std::vector<int32_t> tokens;
@@ -96,6 +107,14 @@ class PrefixCache {
     std::vector<int32_t> tokens;
     std::vector<Page> pages;  // covering the tokens
     std::string owner;        // the id of a request; empty: the host
+    Page slot{};              // of the last state within the tokens, if it can be spared
+  };
+  // A state behind `position` tokens of the path that ends in `node`, within it or at its end.
+  struct CachedState {
+    Node* node;
+    int64_t position;
+    CachedPage slot;
+    int64_t last_use;
   };
 
   int64_t NumPages(int64_t num_tokens) const { return (num_tokens + page_size_ - 1) / page_size_; }
@@ -115,6 +134,14 @@ class PrefixCache {
   // Makes pins hold `to` instead of `from`, a partly filled page whose tokens `to` also has.
   void MovePins(const Page& from, const Page& to);
 
+  // The last state on the path of the match; null: there is none.
+  CachedState* FindState(const Tree::Match& match);
+  void AddStates(int64_t seq_id, const Tree::Match& match);
+  // Drops those of the node behind a position.
+  void DropStates(const Node& node, int64_t end);
+  // Drops the state that was used least recently. Requires: a slot is cached.
+  void ReclaimState();
+
   // Drops one cached page. Requires: there is one.
   void ReclaimPage();
   // Cuts a leaf to the tokens that it has pages for, and removes it if there are none.
@@ -124,7 +151,9 @@ class PrefixCache {
   const int64_t page_size_;
   const PrefixCacheLimits limits_;
   Tree tree_;
-  std::vector<PinEntry> pins_;  // few: searched one by one
+  std::vector<PinEntry> pins_;       // few: searched one by one
+  std::vector<CachedState> states_;  // few, too; has room for all slots
+  int64_t num_uses_ = 0;             // of states
   int64_t next_pin_id_ = 0;
   int64_t num_evicted_pages_ = 0;
 };

@@ -58,6 +58,9 @@ struct RequestModelState {
   int64_t internal_id = kNoId;  // of the KV cache; kNoId while the sequence holds no pages
   int64_t kv_len = 0;           // tokens in the KV cache
   int64_t kv_in_flight = 0;     // of those, the last ones: their steps are not collected yet
+  // Of a sequence with states: the prefix cache had so many of its tokens, but no state behind
+  // them.
+  int64_t divergence = 0;
   // What the newest step in flight leaves on the device of the tokens that it draws.
   TokenBlock block{};
 

@@ -1,6 +1,7 @@
 #include "request/scheduler.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "engine_state.h"
 #include "kv/paged_kv_cache.h"
@@ -15,6 +16,7 @@ struct Budget {
   int64_t pages = 0;
   int64_t sequences = 0;
   int64_t num_generating = 0;  // running, or going to when their prefill is complete
+  int64_t new_sequences = 0;   // that there are slots of states for
 };
 
 // What an entry takes when it is planned.
@@ -49,7 +51,8 @@ Demand DemandOf(const RequestStateEntry& entry, EngineStateObj& state, const Pag
   if (PagesSuffice(demand.pages, budget)) return demand;
   // A hit that ends within a page costs a copy of it. Whole pages never cost more than no hit, so
   // that a sequence alone always fits.
-  const int64_t whole_pages = demand.num_cached / kv.page_size() * kv.page_size();
+  const int64_t whole_pages =
+      kv.has_states() ? 0 : demand.num_cached / kv.page_size() * kv.page_size();
   return DemandOfNew(entry, *state.prefix_cache, kv, whole_pages);
 }
 
@@ -76,6 +79,8 @@ bool PlanEntry(RequestStateEntry& entry, EngineStateObj& state, const PagedKvCac
                Budget* budget, StepPlan* plan) {
   const int64_t num_sequences = entry.is_root_of_branches() ? std::ssize(entry.child_indices) : 1;
   if (budget->rows == 0 || num_sequences > budget->sequences) return false;
+  const bool is_new = entry.mstate.internal_id == RequestModelState::kNoId;
+  if (is_new && budget->new_sequences <= 0) return false;
   entry.TakePrompt();
   const Demand demand = DemandOf(entry, state, kv, *budget);
   if (!PagesSuffice(demand.pages, *budget)) return false;
@@ -86,6 +91,7 @@ bool PlanEntry(RequestStateEntry& entry, EngineStateObj& state, const PagedKvCac
   budget->scored_rows -= slice.num_scored;
   budget->pages -= demand.pages;
   budget->sequences -= num_sequences;
+  if (is_new) --budget->new_sequences;
   budget->num_generating += num_sequences;
   return slice.completes_input;
 }
@@ -121,7 +127,9 @@ void PlanPrefill(EngineStateObj& state, const PagedKvCache& kv, const SchedulerL
                 .scored_rows = limits.max_num_scored,
                 .pages = kv.pool().num_available(),
                 .sequences = limits.max_num_sequence - num_running,
-                .num_generating = num_running};
+                .num_generating = num_running,
+                .new_sequences =
+                    kv.has_states() ? kv.num_new_sequences() : std::numeric_limits<int64_t>::max()};
   if (budget.sequences <= 0) return;
   if (limits.prefill_mode == PrefillMode::kHybrid && num_running > 0) {
     budget.pages -= PagesNeededForDecode(state, kv);

@@ -49,7 +49,9 @@ JumpInput JumpForward::InputOf(const RequestStateEntry& entry) const {
                   .room = entry.RoomBeforeDraw(context_.max_sequence_length)};
   const bool all_released = entry.undelivered.empty() && entry.num_prefix_bytes_held == 0;
   if (input.room <= 0 || entry.rstate->config().logprobs || !all_released) return input;
-  const int64_t count = std::min(entry.num_generated(), kMaxGrammarRollback);
+  // A sequence with states goes back to no token that it has computed.
+  const int64_t most = context_.kv.has_states() ? 1 : kMaxGrammarRollback;
+  const int64_t count = std::min(entry.num_generated(), most);
   input.replaceable.assign(entry.tokens.end() - count, entry.tokens.end());
   return input;
 }

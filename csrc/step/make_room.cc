@@ -18,4 +18,10 @@ void MakeRoomForDecode(StepContext& context, StepPipeline& steps) {
   }
 }
 
+void DropExcessProgress(StepContext& context, StepPipeline& steps) {
+  while (context.kv.has_states() && context.kv.num_new_sequences() <= 0) {
+    if (!steps.CatchUp() && !DropLastProgress(context)) return;
+  }
+}
+
 }  // namespace mlc_native

@@ -12,4 +12,7 @@ class StepPipeline;
 // lowest priority first. If every sequence is preempted, nothing runs afterwards.
 void MakeRoomForDecode(StepContext& context, StepPipeline& steps);
 
+// Drops what waiting prompts have computed until there are slots of states for another sequence.
+void DropExcessProgress(StepContext& context, StepPipeline& steps);
+
 }  // namespace mlc_native

@@ -1,6 +1,8 @@
 #include "step/sequence_life.h"
 
+#include <algorithm>
 #include <new>
+#include <ranges>
 #include <span>
 
 #include "engine_state.h"
@@ -23,6 +25,18 @@ void CloseQueueWait(StepContext& context, RequestState& rstate) {
   rstate.queue_wait_traced = false;
 }
 
+bool DropProgressOf(StepContext& context, const Request& request) {
+  bool dropped = false;
+  for (RequestStateEntry& entry : context.state.GetRequestState(request.id).entries) {
+    if (!entry.waits_for_prefill() || entry.mstate.internal_id == RequestModelState::kNoId) {
+      continue;
+    }
+    ReleaseSequence(context, entry);
+    dropped = true;
+  }
+  return dropped;
+}
+
 }  // namespace
 
 void StartSequence(StepContext& context, RequestStateEntry& entry, int64_t num_cached,
@@ -35,6 +49,10 @@ void StartSequence(StepContext& context, RequestStateEntry& entry, int64_t num_c
                                               entry.rstate->config().cache_salt);
     entry.mstate.kv_len = num_cached;
     Trace(context, *entry.rstate, "prefix cache hit");
+  }
+  if (context.kv.has_states() && context.state.prefix_cache != nullptr) {
+    entry.mstate.divergence = context.state.prefix_cache->NumMatched(
+        std::span(entry.tokens).first(entry.max_cached()), entry.rstate->config().cache_salt);
   }
   context.state.MarkStarted(*entry.rstate, now);
   CloseQueueWait(context, *entry.rstate);
@@ -65,6 +83,7 @@ void ReleaseSequence(StepContext& context, RequestStateEntry& entry) {
   if (id == RequestModelState::kNoId) return;
   if (context.kv.HasSequence(id)) {
     context.kv.PopN(id, entry.mstate.kv_in_flight);  // and what is reserved
+    if (context.state.prefix_cache != nullptr) context.kv.KeepState(id);
     CachePrefix(context, entry);
     context.kv.RemoveSequence(id);
     if (context.state.prefix_cache != nullptr) context.state.prefix_cache->EvictExcess();
@@ -113,18 +132,15 @@ void Preempt(StepContext& context, RequestStateEntry& entry) {
 bool DropPrefillProgress(StepContext& context) {
   const int64_t num_running = std::ssize(context.state.GetRunningRequestStateEntries());
   if (context.kv.num_sequences() == num_running) return false;
-  bool dropped = false;
-  for (const RequestPtr& request : context.state.waiting_queue) {
-    for (RequestStateEntry& entry : context.state.GetRequestState(request->id).entries) {
-      if (!entry.waits_for_prefill() || entry.mstate.internal_id == RequestModelState::kNoId) {
-        continue;
-      }
-      ReleaseSequence(context, entry);
-      dropped = true;
-    }
-    if (dropped) return true;
-  }
-  return false;
+  return std::ranges::any_of(context.state.waiting_queue, [&](const RequestPtr& request) {
+    return DropProgressOf(context, *request);
+  });
+}
+
+bool DropLastProgress(StepContext& context) {
+  return std::ranges::any_of(
+      std::views::reverse(context.state.waiting_queue),
+      [&](const RequestPtr& request) { return DropProgressOf(context, *request); });
 }
 
 void FinishEntry(StepContext& context, RequestStateEntry& leaf, FinishReason reason) {

@@ -40,6 +40,8 @@ void Preempt(StepContext& context, RequestStateEntry& entry);
 // Frees the pages of a waiting request that is partly prefilled; its prefill starts over. False if
 // there is none.
 bool DropPrefillProgress(StepContext& context);
+// The same, of the last one that waits.
+bool DropLastProgress(StepContext& context);
 
 // Counts a token that is drawn for a sequence, the first of its answer or a further one.
 void CountToken(StepContext& context, RequestStateEntry& leaf, bool is_first, TimePoint now);

@@ -111,6 +111,7 @@ void Speculation::AddProposals(Leftover left, StepPlan* plan) {
     plan->num_rows += num_drafts;
     left.rows -= num_drafts;
     left.pages -= NumExtraPages(*slice.entry, num_drafts);
+    if (context_.kv.has_states()) left.slots -= num_drafts;
     if (context_.trace != nullptr) {
       context_.trace->AddEvent(slice.entry->rstate->request->id, "draft");
     }
@@ -142,6 +143,7 @@ Speculation::Leftover Speculation::LeftBy(const StepPlan& plan) const {
   Leftover left{
       .rows = std::min(max_rows - plan.num_rows, context_.limits.max_num_scored - num_scored),
       .pages = FreePages(plan),
+      .slots = context_.kv.has_states() ? FreeSlots(plan) : std::numeric_limits<int64_t>::max(),
       .num_decoding = num_decoding,
       .num_masked = num_masked};
   AddCosts(plan.num_rows, &left);
@@ -201,6 +203,11 @@ int64_t Speculation::FreePages(const StepPlan& plan) const {
   return pages;
 }
 
+// Slots of states that the step does not need without guesses.
+int64_t Speculation::FreeSlots(const StepPlan& plan) const {
+  return context_.kv.slots().num_available() - kStatesOfASlice * std::ssize(plan.slices);
+}
+
 int64_t Speculation::NumExtraPages(const RequestStateEntry& entry, int64_t num_drafts) const {
   const int64_t id = entry.mstate.internal_id;
   return context_.kv.PagesNeeded(id, 1 + num_drafts) - context_.kv.PagesNeeded(id, 1);
@@ -238,7 +245,8 @@ void Speculation::Propose(const StepPlan& plan, const Leftover& left) {
 int64_t Speculation::NumTaken(RequestStateEntry& entry, const Leftover& left) {
   if (entry.drafts == nullptr) return 0;
   std::vector<int32_t>& proposal = entry.drafts->proposal();
-  if (std::ssize(proposal) > left.rows) proposal.resize(static_cast<size_t>(left.rows));
+  const int64_t most = std::max<int64_t>(std::min(left.rows, left.slots), 0);
+  if (std::ssize(proposal) > most) proposal.resize(static_cast<size_t>(most));
   int64_t num_drafts = 0;
   const GrammarTimer timer(context_, entry);
   try {

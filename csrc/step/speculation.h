@@ -56,6 +56,7 @@ class Speculation {
   struct Leftover {
     int64_t rows = 0;
     int64_t pages = 0;
+    int64_t slots = 0;         // of states, one for each guess; of a model with recurrent layers
     int64_t num_decoding = 0;  // sequences
     int64_t num_masked = 0;    // of them, those with a grammar
     // The shares of the time of the step that a guess of each decoding sequence adds: if it is
@@ -75,6 +76,7 @@ class Speculation {
   // A forward of the batch drafter. Until one has read no prompt, what those take that have.
   double SecondsToGuess(int64_t num_rows) const;
   int64_t FreePages(const StepPlan& plan) const;
+  int64_t FreeSlots(const StepPlan& plan) const;
   bool TakesDrafts(const PlannedSlice& slice) const;
   // Calls visit for each running sequence that may get a draft once its last token is known;
   // returns whether any visit returned true.

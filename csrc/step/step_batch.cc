@@ -38,7 +38,9 @@ void StepBatch::Add(const PlannedSlice& slice, const PagedKvCache& kv, TokenBloc
                         .rows_alone = slice.num_drawn > 1,
                         .of_prompt = !slice.is_decode && !is_behind,
                         .behind = behind,
-                        .block = block});
+                        .block = block,
+                        .recurrent_slot = kv.state_slot(entry.mstate.internal_id),
+                        .recurrent_writes = kv.state_writes(entry.mstate.internal_id)});
   if (is_behind) {
     MLC_CHECK(slice.num_tokens == slice.num_drawn) << slice.num_tokens << " tokens behind guesses";
     token_ids_.push_back(TokenAt(behind.next()));

@@ -90,6 +90,28 @@ void StepPipeline::ReservePages(Flight* flight) {
   for (const PlannedSlice& slice : flight->plan.slices) {
     if (slice.num_drawn > 1) ReserveForDrafts(slice);
   }
+  if (!context_.kv.has_states()) return;
+  for (const PlannedSlice& slice : flight->plan.slices) ReserveStates(slice);
+}
+
+// A state behind the last token and behind each token from which the sequence may go on instead:
+// where a draft token may be wrong, and where a mask may not be there in time. For the prefix cache
+// one where the prompt diverges from what is cached, and one that the same prompt can start from.
+void StepPipeline::ReserveStates(const PlannedSlice& slice) {
+  const RequestStateEntry& entry = *slice.entry;
+  const bool has_cache = context_.state.prefix_cache != nullptr;
+  const int64_t divergence = entry.mstate.divergence - entry.mstate.kv_len;
+  const int64_t last = slice.num_tokens - slice.num_drawn;  // tokens before the drawn ones
+  state_places_.clear();
+  if (has_cache && divergence > 0 && divergence < last) {
+    state_places_.push_back({.num_tokens = divergence, .is_kept = true});
+  }
+  if (slice.completes_input && (last > 0 || !slice.is_decode)) {
+    state_places_.push_back({.num_tokens = last, .is_kept = has_cache && !slice.is_decode});
+  }
+  const int64_t first = slice.completes_input ? last + 1 : slice.num_tokens;
+  for (int64_t i = first; i <= slice.num_tokens; ++i) state_places_.push_back({.num_tokens = i});
+  context_.kv.ReserveStates(entry.mstate.internal_id, state_places_);
 }
 
 // Draft tokens take free pages only.

@@ -94,6 +94,7 @@ class StepPipeline {
   void Prepare(const StepPlan& plan, Flight* flight);
   void ReservePages(Flight* flight);
   void ReserveForDrafts(const PlannedSlice& slice);
+  void ReserveStates(const PlannedSlice& slice);
   // Masks are filled while the model computes; filling has ended even if this throws.
   void ForwardAndFillMasks(Flight* flight);
   // The hidden states that the batch drafter asks for, if there is one.
@@ -143,6 +144,7 @@ class StepPipeline {
   // Of the step that is being submitted.
   std::vector<RequestStateEntry*> started_;  // entries whose sequences it has started
   std::vector<PageCopy> copies_;
+  std::vector<StatePlace> state_places_;  // of a slice
   std::vector<BatchDrafter::WatchedSlice> watched_;
   // Of the step that is being collected.
   std::vector<DrawnToken> drawn_;  // as its rows

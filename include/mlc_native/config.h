@@ -44,6 +44,11 @@ struct DraftHeadInfo {
   int64_t max_length = std::numeric_limits<int64_t>::max();
 };
 
+// Slots for the states of recurrent layers (ModelMetadata::recurrent_bytes_per_slot): four for each
+// sequence and a waiting prompt, of which prefixes have those that are not in use, and some that
+// can be pinned.
+inline int64_t NumRecurrentSlots(int64_t max_num_sequence) { return 4 * max_num_sequence + 12; }
+
 // What a model costs and allows; given by the model, input of the inference.
 struct ModelMetadata {
   int64_t vocab_size = 0;

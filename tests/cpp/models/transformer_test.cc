@@ -31,12 +31,17 @@ struct OneSequence {
   std::vector<int32_t> tokens;
   std::vector<int32_t> pages{2, 0};
   std::vector<int32_t> rows;
+  std::vector<RecurrentWrite> writes{{.num_tokens = 20, .slot = 1}};
   std::vector<SequenceSlice> slices;
 
   OneSequence() {
     for (int32_t i = 0; i < 20; ++i) tokens.push_back(i * 7 % 50);
     for (int32_t i = 0; i < 20; ++i) rows.push_back(i);
-    slices.push_back({.first_row = 0, .num_tokens = 20, .position = 0, .block_table = pages});
+    slices.push_back({.first_row = 0,
+                      .num_tokens = 20,
+                      .position = 0,
+                      .block_table = pages,
+                      .recurrent_writes = writes});
   }
   ForwardBatch batch() const { return {tokens, slices, rows}; }
 };
@@ -50,6 +55,7 @@ TEST(Transformer, ForwardAllocatesNothing) {
     if (!arch.config_section.empty()) continue;
     const auto model = LoadTiny(std::string(arch.architecture));
     model->Allocate(4, 32, 32);
+    if (model->metadata().recurrent_bytes_per_slot > 0) model->AllocateRecurrent(2);
     const OneSequence sequence;
     const ForwardBatch batch = sequence.batch();
     const int64_t before = testing::NumAllocations();
