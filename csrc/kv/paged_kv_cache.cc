@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "support/check.h"
@@ -113,15 +114,15 @@ void PagedKvCache::DropReserved(Sequence* seq) {
   seq->writes.clear();
 }
 
-void PagedKvCache::KeepState(int64_t seq_id) {
-  Sequence& seq = Get(seq_id);
-  if (state_slot(seq_id) < 0) return;
+void PagedKvCache::KeepState(int64_t seq_id) noexcept {
+  Sequence& seq = sequences_[static_cast<size_t>(seq_id)];
+  if (seq.states.empty() || seq.states.back().position != seq.length) return;
   if (!seq.kept.empty() && seq.kept.back().position == seq.length) return;
-  seq.kept.push_back(seq.states.back());
-}
-
-std::vector<PlacedState> PagedKvCache::TakeKeptStates(int64_t seq_id) {
-  return std::exchange(Get(seq_id).kept, {});
+  try {
+    seq.kept.push_back(seq.states.back());
+  } catch (const std::bad_alloc&) {
+    // The prefix cache does without it.
+  }
 }
 
 void PagedKvCache::ReserveStates(int64_t seq_id, std::span<const StatePlace> places) {

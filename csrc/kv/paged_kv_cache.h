@@ -81,10 +81,11 @@ class PagedKvCache {
   // Takes slots for states behind further tokens, ascending, the last one behind all that will be
   // committed. Drops the states that the sequence can go back to. Requires: slots are available.
   void ReserveStates(int64_t seq_id, std::span<const StatePlace> places);
-  // Keeps the state behind the `length` tokens, if the sequence holds it.
-  void KeepState(int64_t seq_id);
-  // Those that are kept for the prefix cache, ascending, which takes them.
-  std::vector<PlacedState> TakeKeptStates(int64_t seq_id);
+  // Keeps the state behind the `length` tokens, if the sequence holds it; nothing without memory.
+  void KeepState(int64_t seq_id) noexcept;
+  // Those that are kept for the prefix cache, ascending, until it has them.
+  std::span<const PlacedState> kept_states(int64_t seq_id) const { return Get(seq_id).kept; }
+  void DropKeptStates(int64_t seq_id) { Get(seq_id).kept.clear(); }
   // length += num_tokens. Requires: the tokens are reserved.
   void Commit(int64_t seq_id, int64_t num_tokens);
   // Drops the last num_tokens tokens and all reservations, and undoes a copy-on-write that has not

@@ -110,8 +110,8 @@ void PrefixCache::Insert(int64_t seq_id, std::span<const int32_t> tokens, int64_
 }
 
 void PrefixCache::AddStates(int64_t seq_id, const Tree::Match& match) {
-  for (PlacedState& state : kv_->TakeKeptStates(seq_id)) {
-    if (state.position > match.length) return;
+  for (const PlacedState& state : kv_->kept_states(seq_id)) {
+    if (state.position > match.length) break;
     Node* node = match.node;
     while (node->begin >= state.position) node = node->parent;
     const auto same = std::ranges::find_if(states_, [&](const CachedState& other) {
@@ -122,9 +122,10 @@ void PrefixCache::AddStates(int64_t seq_id, const Tree::Match& match) {
       continue;
     }
     // There is room, so this does not throw.
-    states_.push_back({node, state.position, CachedPage(std::move(state.slot)), ++num_uses_});
+    states_.push_back({node, state.position, CachedPage(state.slot), ++num_uses_});
     states_.back().slot.set_hold(CacheHold::kTail);
   }
+  kv_->DropKeptStates(seq_id);
 }
 
 void PrefixCache::DropStates(const Node& node, int64_t end) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <set>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -37,6 +38,10 @@ int32_t NextOfScript(std::span<const int32_t> history, const std::vector<int32_t
   return script[0];
 }
 
+uint64_t Extended(uint64_t hash, int32_t token) {
+  return MixBits(hash ^ static_cast<uint64_t>(token));
+}
+
 }  // namespace
 
 FakeModel::FakeModel(FakeModelOptions options) : options_(std::move(options)) {
@@ -52,6 +57,10 @@ FakeModel::FakeModel(FakeModelOptions options) : options_(std::move(options)) {
   if (options_.is_draft_head) {
     metadata_.draft_head = DraftHeadInfo{.target_streams = kHeadReads, .own_stream = kHeadGives};
   }
+  if (options_.is_recurrent) {
+    MLC_CHECK(options_.history_window == 0 && options_.script.empty());
+    metadata_.recurrent_bytes_per_slot = sizeof(RecurrentState);
+  }
   if (options_.free_memory_bytes >= 0) metadata_.free_memory_bytes = options_.free_memory_bytes;
 }
 
@@ -62,13 +71,19 @@ void FakeModel::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_nu
   max_num_rows_ = max_num_rows;
 }
 
+void FakeModel::AllocateRecurrent(int64_t num_slots) { recurrent_.assign(num_slots, {}); }
+
 int32_t FakeModel::NextToken(const FakeModelOptions& options, std::span<const int32_t> history) {
   if (!options.script.empty()) return NextOfScript(history, options.script);
   if (options.history_window > 0 && static_cast<int64_t>(history.size()) > options.history_window) {
     history = history.last(options.history_window);
   }
   uint64_t hash = 0;
-  for (int32_t token : history) hash = MixBits(hash ^ static_cast<uint64_t>(token));
+  for (int32_t token : history) hash = Extended(hash, token);
+  return TokenOf(options, hash);
+}
+
+int32_t FakeModel::TokenOf(const FakeModelOptions& options, uint64_t hash) {
   const auto next = static_cast<int32_t>(hash % static_cast<uint64_t>(options.vocab_size));
   return next == options.eos_token_id ? static_cast<int32_t>((next + 1) % options.vocab_size)
                                       : next;
@@ -81,6 +96,7 @@ LogitsView FakeModel::Forward(const ForwardBatch& batch) {
   CheckBatch(batch);
   if (hook_) hook_(batch);
   StoreTokens(batch);
+  if (options_.is_recurrent) RunRecurrence(batch);
   const auto cost = CostOf(std::ssize(batch.token_ids));
   if (cost.count() > 0 && !options_.run_ahead)
     SpendTimeUntil(std::chrono::steady_clock::now() + cost);
@@ -103,7 +119,7 @@ LogitsView FakeModel::Forward(const ForwardBatch& batch) {
       ++sequence;
     }
     const SequenceSlice& slice = batch.sequences[sequence];
-    FillRow(static_cast<int64_t>(i), slice, slice.position + (row - slice.first_row) + 1);
+    FillRow(static_cast<int64_t>(i), slice, row);
   }
   return logits;
 }
@@ -201,6 +217,36 @@ void FakeModel::StoreTokens(const ForwardBatch& batch) {
   }
 }
 
+// What a slot holds of another sequence, or of another position, is an error of the engine.
+void FakeModel::RunRecurrence(const ForwardBatch& batch) {
+  row_hashes_.resize(batch.token_ids.size());
+  std::set<int32_t> read, written;
+  for (const SequenceSlice& slice : batch.sequences) {
+    uint64_t hash = 0;
+    if (slice.position > 0) {
+      const RecurrentState& state = recurrent_.at(slice.recurrent_slot);
+      MLC_CHECK(state.position == slice.position)
+          << "slot " << slice.recurrent_slot << " has a state of " << state.position
+          << " tokens, wanted " << slice.position;
+      hash = state.hash;
+      read.insert(slice.recurrent_slot);
+    }
+    auto write = slice.recurrent_writes.begin();
+    for (int32_t i = 0; i < slice.num_tokens; ++i) {
+      hash = Extended(hash, batch.token_ids[slice.first_row + i]);
+      row_hashes_[slice.first_row + i] = hash;
+      if (write == slice.recurrent_writes.end() || write->num_tokens != i + 1) continue;
+      MLC_CHECK(written.insert(write->slot).second) << "slot " << write->slot;
+      recurrent_.at(write->slot) = {slice.position + i + 1, hash};
+      ++write;
+    }
+    MLC_CHECK(write == slice.recurrent_writes.end() && !slice.recurrent_writes.empty() &&
+              slice.recurrent_writes.back().num_tokens == slice.num_tokens)
+        << slice.num_tokens << " tokens leave no state";
+  }
+  for (const int32_t slot : read) MLC_CHECK(!written.contains(slot)) << "slot " << slot;
+}
+
 void FakeModel::Spoil(std::span<const int64_t> written) {
   for (int64_t index : written) stored_[index] = -1;
 }
@@ -227,12 +273,14 @@ std::span<const int32_t> FakeModel::History(const SequenceSlice& slice, int64_t 
   return history_;
 }
 
-void FakeModel::FillRow(int64_t row, const SequenceSlice& slice, int64_t length) {
+void FakeModel::FillRow(int64_t row, const SequenceSlice& slice, int32_t batch_row) {
+  const int64_t length = slice.position + (batch_row - slice.first_row) + 1;
   const int64_t window =
       options_.script.empty() ? options_.history_window : 2 * std::ssize(options_.script);
   const std::span<const int32_t> history = History(slice, length, window);
   float* logits = logits_.data() + row * options_.vocab_size;
-  const int32_t next = NextToken(options_, history);
+  const int32_t next = options_.is_recurrent ? TokenOf(options_, row_hashes_[batch_row])
+                                             : NextToken(options_, history);
   if (options_.reuse_rows) {
     logits[peaks_[row]] = 0.0f;
   } else {

@@ -2,7 +2,8 @@
 // is read through the block table, so that any error in the bookkeeping of pages changes tokens.
 //
 // A hidden state is the token of its row and the number of its stream. A fake draft head counts the
-// states that do not belong to the tokens in its pages.
+// states that do not belong to the tokens in its pages. A recurrent one keeps the hash in slots of
+// states, and throws where a slot does not have the state of the sequence at this position.
 //
 // It stores token ids instead of keys and values. Options inject costs and failures; a failing
 // forward has already written its rows, like a real one. Deterministic; one thread.
@@ -27,10 +28,12 @@ class FakeModel : public Model {
 
   const ModelMetadata& metadata() const override { return metadata_; }
   void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) override;
+  void AllocateRecurrent(int64_t num_slots) override;
   LogitsView Forward(const ForwardBatch& batch) override;
   void CopyPages(std::span<const PageCopy> copies) override;
   std::unique_ptr<TokenMemory> MakeTokenMemory(int32_t num_places) override {
-    return options_.run_ahead ? std::make_unique<FakeTokens>(num_places) : nullptr;
+    return options_.run_ahead && !options_.is_recurrent ? std::make_unique<FakeTokens>(num_places)
+                                                        : nullptr;
   }
   StepQueue* step_queue() override { return options_.run_ahead ? &steps_ : nullptr; }
 
@@ -49,6 +52,7 @@ class FakeModel : public Model {
   // lost.
   const std::vector<int64_t>& written() const { return written_; }
   void Spoil(std::span<const int64_t> written);
+  int64_t num_slots() const { return std::ssize(recurrent_); }
 
   // The token whose key and value a place of a page holds.
   int32_t stored_token(int64_t page, int64_t offset) const {
@@ -67,9 +71,12 @@ class FakeModel : public Model {
  private:
   void CheckBatch(const ForwardBatch& batch) const;
   void StoreTokens(const ForwardBatch& batch);
+  void RunRecurrence(const ForwardBatch& batch);
   void CheckPoison(const ForwardBatch& batch);
   std::span<const int32_t> History(const SequenceSlice& slice, int64_t length, int64_t window);
-  void FillRow(int64_t row, const SequenceSlice& slice, int64_t length);
+  // The logits of a row of the batch.
+  void FillRow(int64_t row, const SequenceSlice& slice, int32_t batch_row);
+  static int32_t TokenOf(const FakeModelOptions& options, uint64_t hash);
   static void WriteStates(const ForwardBatch& batch);
   // Of the draft head: what it is given, and the guesses.
   void ReadStates(const ForwardBatch& batch);
@@ -84,6 +91,13 @@ class FakeModel : public Model {
   std::vector<float> logits_;     // [max_num_logits, vocab_size]
   std::vector<int32_t> peaks_;    // [max_num_logits], the token that a reused row favours
   std::vector<int32_t> history_;
+  // The hash of the first `position` tokens of a sequence.
+  struct RecurrentState {
+    int64_t position = -1;
+    uint64_t hash = 0;
+  };
+  std::vector<RecurrentState> recurrent_;  // [slots]
+  std::vector<uint64_t> row_hashes_;       // of the last forward
   int64_t max_num_rows_ = 0;
   int64_t num_forwards_ = 0;
   int64_t num_rows_ = 0;

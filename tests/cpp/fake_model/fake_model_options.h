@@ -27,6 +27,10 @@ struct FakeModelOptions {
 
   bool run_ahead = RunsAheadByDefault();  // offers a StepQueue (fake_steps.h)
 
+  // What the next token depends on is read from slots of states instead of pages. Needs all of the
+  // history, and no script.
+  bool is_recurrent = false;
+
   bool gives_states = false;   // hidden states, for a draft head
   bool is_draft_head = false;  // guesses what a model with history_window 2 says
 

@@ -71,6 +71,7 @@ FakeModelOptions ReadFakeModelOptions(const std::string& model_path) {
   reader.Read("peak", &options.peak);
   reader.Read("reuse_rows", &options.reuse_rows);
   reader.Read("run_ahead", &options.run_ahead);
+  reader.Read("is_recurrent", &options.is_recurrent);
   reader.Read("us_per_step", &options.us_per_step);
   reader.Read("us_per_row", &options.us_per_row);
   reader.Read("load_parts", &options.load_parts);

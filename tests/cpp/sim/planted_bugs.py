@@ -21,12 +21,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from planted import engine, guesses_ahead, speculation
+from planted import engine, guesses_ahead, recurrent, speculation
 from planted.bug import Bug
 
 ROOT = Path(__file__).resolve().parents[3]
 
-BUGS = engine.BUGS + speculation.BUGS + guesses_ahead.BUGS
+BUGS = engine.BUGS + speculation.BUGS + guesses_ahead.BUGS + recurrent.BUGS
 
 # A bug may leave a variable without a use, which the build treats as an error.
 UNUSED = "".join(

@@ -58,6 +58,7 @@ constexpr std::array<const char*, kNumFeatures> kFeatureNames = {
     "salts",
     "trace",
     "given_up",
+    "recurrent",
 };
 
 // Things that end requests in numbers are rare, or nothing else would be seen.
@@ -103,6 +104,7 @@ void DrawModel(SimRandom rng, Scenario* scenario) {
   testing::FakeModelOptions& model = scenario->model;
   model.vocab_size = rng.Pick(sizes);
   model.run_ahead = scenario->has(Feature::kRunAhead);
+  model.is_recurrent = scenario->has(Feature::kRecurrent);
   model.peak = rng.Chance(0.5) ? 12.0f : 2.0f;  // how far sampled answers stray
   const auto any_token = [&] { return static_cast<int32_t>(rng.Range(0, model.vocab_size - 1)); };
   if (scenario->has(Feature::kEos)) {
@@ -145,7 +147,10 @@ void DrawSizes(SimRandom rng, Scenario* scenario) {
 void DrawDraftHead(SimRandom& rng, Scenario* scenario) {
   scenario->config.speculative_mode = SpeculativeMode::kEagle3;
   scenario->model.gives_states = true;
-  if (rng.Chance(0.5)) scenario->model.history_window = rng.Range(1, 2);
+  if (rng.Chance(0.5)) {
+    const int64_t window = rng.Range(1, 2);
+    if (!scenario->model.is_recurrent) scenario->model.history_window = window;
+  }
   testing::FakeModelOptions& head = *scenario->draft_model;
   head.is_draft_head = true;
   head.vocab_size = scenario->model.vocab_size;
@@ -166,6 +171,7 @@ void DrawSpeculation(SimRandom rng, Scenario* scenario) {
   if (!scenario->has(Feature::kDraftModel)) return;
   config.speculative_mode = SpeculativeMode::kSmallDraft;
   testing::FakeModelOptions& draft = scenario->draft_model.emplace(scenario->model);
+  draft.is_recurrent = false;  // refused
   if (rng.Chance(0.3)) draft.history_window = rng.Range(1, 8);
   if (rng.Chance(0.3)) draft.context_window_size = rng.LogRange(1, 700);
   if (rng.Chance(0.3)) draft.vocab_size = std::max<int64_t>(1, draft.vocab_size - rng.Range(1, 3));

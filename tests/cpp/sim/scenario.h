@@ -68,6 +68,7 @@ enum class Feature {
   kSalts,              // cache_salt
   kTrace,              // an event trace
   kGivenUp,            // requests that are aborted before they are added
+  kRecurrent,          // the model reads states in slots instead of pages
   kNumFeatures
 };
 

@@ -59,7 +59,7 @@ BUGS = [
     Bug(
         "a reset keeps the cached pages",
         "kv/prefix_cache.cc",
-        "  pins_.clear();\n  tree_.Clear();\n",
+        "  pins_.clear();\n  states_.clear();\n  tree_.Clear();\n",
         "  pins_.clear();\n",
     ),
     Bug(
