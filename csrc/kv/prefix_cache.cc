@@ -66,7 +66,7 @@ void PrefixCache::StartSequence(int64_t seq_id, std::span<const int32_t> tokens,
   const Tree::Match match = tree_.Find(tokens, space);
   MLC_CHECK(match.length == std::ssize(tokens)) << match.length << " of " << tokens.size();
   Page slot;
-  if (kv_->has_states()) {
+  if (kv_->has_states() && match.length > 0) {
     CachedState* const state = FindState(match);
     MLC_CHECK(state != nullptr && state->position == match.length)
         << "no state behind " << match.length << " tokens";

@@ -323,6 +323,21 @@ TEST(ResolveEngineConfig, MappedExpertsAreFreeInPart) {
   EXPECT_EQ(Resolve(kLocal, model, kGiB + (3 << 20)).max_total_sequence_length, 1728);
 }
 
+// 512 MiB may be used.
+TEST(ResolveEngineConfig, StatesOfRecurrentLayersTakeMemory) {
+  ModelMetadata model = SmallModel();
+  model.recurrent_bytes_per_slot = 1 << 20;
+  const EngineConfig config = Resolve("{}", model, kGiB);
+  EXPECT_EQ(config.max_num_sequence, (512 / 4 - 12) / 4) << "a quarter of the memory";
+  EXPECT_EQ(NumRecurrentSlots(*config.max_num_sequence), 512 / 4);
+  const EngineConfig given = Resolve(R"({"max_num_sequence": 100})", model, kGiB);
+  EXPECT_EQ(given.max_num_sequence, 100);
+  EXPECT_EQ(*given.max_total_sequence_length / 1024, 512 - NumRecurrentSlots(100));
+  EXPECT_THAT(ResolveError("gpu_memory_utilization", R"({"max_num_sequence": 127})", model, kGiB),
+              HasSubstr("temporary buffer size (520.0 MB)"));
+  EXPECT_EQ(Resolve("{}", model, int64_t{64} << 20).max_num_sequence, 1);
+}
+
 TEST(ResolveEngineConfig, AbsurdSizesDoNotOverflow) {
   ModelMetadata model = SmallModel();
   model.workspace_bytes_per_sequence = kGiB;

@@ -18,13 +18,6 @@ BUGS = [
         focus=FOCUS,
     ),
     Bug(
-        "kept states of tokens that were taken back stay",
-        "kv/paged_kv_cache.cc",
-        "  for (std::vector<PlacedState>* states : {&seq.states, &seq.kept}) {\n    while",
-        "  for (std::vector<PlacedState>* states : {&seq.states}) {\n    while",
-        focus=FOCUS,
-    ),
-    Bug(
         "the state from which a forward begins is given away before the forward",
         "kv/paged_kv_cache.cc",
         "seq.states.erase(seq.states.begin(), seq.states.end() - 1);",
