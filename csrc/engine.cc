@@ -137,11 +137,11 @@ int64_t NumSlots(const EngineParts& loaded) {
 
 EngineParts Allocated(EngineParts loaded) {
   const int64_t chunk = *loaded.config.prefill_chunk_size;
-  loaded.model->Allocate(NumPages(loaded.config), chunk,
-                         MaxLogitsRows(*loaded.config.max_num_sequence, chunk));
   if (const int64_t num_slots = NumSlots(loaded); num_slots > 0) {
     loaded.model->AllocateRecurrent(num_slots);
   }
+  loaded.model->Allocate(NumPages(loaded.config), chunk,
+                         MaxLogitsRows(*loaded.config.max_num_sequence, chunk));
   return loaded;
 }
 

@@ -150,9 +150,9 @@ class TestModel {
   }
 
   void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) {
-    model_->Allocate(num_pages, max_num_rows, max_num_logits);
     has_states_ = model_->metadata().recurrent_bytes_per_slot > 0;
     if (has_states_) model_->AllocateRecurrent(TwoSlotsPerSequence::NumSlots(num_pages));
+    model_->Allocate(num_pages, max_num_rows, max_num_logits);
   }
 
   Matrix Forward(const std::vector<Sequence>& sequences, const std::string& logits) {

@@ -16,21 +16,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/delta_shape.h"
 #include "kernels/kernels.h"
 
 namespace mlc_native::kernels {
-
-struct DeltaShape {
-  int64_t key_heads = 0;
-  int64_t value_heads = 0;  // a multiple: so many read the same q and k
-  int64_t key_dim = 0;
-  int64_t value_dim = 0;
-  int64_t conv_width = 0;
-
-  constexpr int64_t keys() const { return key_heads * key_dim; }
-  constexpr int64_t values() const { return value_heads * value_dim; }
-  constexpr int64_t channels() const { return 2 * keys() + values(); }
-};
 
 // The state of one layer: [conv_width - 1, channels], what the convolution reads of the rows
 // before, the oldest first; and then, from DeltaHeadsAt on, the state of each value head in blocks

@@ -201,12 +201,12 @@ class Builder {
       const std::vector<int64_t> shape = {config_.delta->conv_width, config_.delta->conv_size()};
       *index = AddWhole(ParameterForm::kVector, name, shape);
       map_.slots.back().joined = {.transposed = true, .of_channels = true};
+      map_.parameters.back().in_float32 = true;
       return;
     }
     const int64_t size = SizeOf(role);
     if (*index == kAbsent) *index = AddParameter(ParameterForm::kVector, 0, 1);
-    const bool is_decay = role == VectorRole::kDecay || role == VectorRole::kDecayBias;
-    if (is_decay) map_.parameters[*index].in_float32 = true;
+    if (IsOfDelta(role)) map_.parameters[*index].in_float32 = true;
     int64_t& rows = map_.parameters[*index].rows;
     map_.slots.push_back({name, {size}, *index, rows});
     rows += size;

@@ -238,8 +238,8 @@ class MLC_NATIVE_API Model {
   // has at most max_num_rows rows and max_num_logits logits rows.
   virtual void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) = 0;
 
-  // Likewise, of a model with recurrent layers (ModelMetadata::recurrent_bytes_per_slot): there are
-  // so many slots for their states.
+  // Called before Allocate, of a model with recurrent layers
+  // (ModelMetadata::recurrent_bytes_per_slot): there are so many slots for their states.
   virtual void AllocateRecurrent(int64_t num_slots);
 
   // Repeating a forward after an exception must give the same result.

@@ -5,6 +5,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "config/device.h"
+#include "kernels/cuda/delta_rule.h"
 #include "kernels/cuda/latent.h"
 #include "models/cuda/cuda_model.h"
 #include "models/cuda/sharded_model.h"
@@ -72,10 +73,11 @@ void CheckExperts(const WeightPlan& plan) {
 void CheckSizes(const ModelConfig& config) {
   constexpr int64_t kVector = 8;
   constexpr int64_t kAnySize = int64_t{1} << 30;
-  if (config.delta || config.gates_attention) {
-    throw LoadError("device",
-                    "layers with linear attention and gated attention are not supported on CUDA; "
-                    "run the model with \"device\" = \"cpu\"");
+  if (config.delta) {
+    const DeltaConfig& delta = *config.delta;
+    CheckSize("linear_key_head_dim", delta.key_dim, kVector, kernels::cuda::kMaxDeltaDim);
+    CheckSize("linear_value_head_dim", delta.value_dim, kVector, kernels::cuda::kMaxDeltaDim);
+    CheckSize("linear_conv_kernel_dim", delta.conv_width, 1, kernels::cuda::kMaxConvWidth);
   }
   CheckSize("hidden_size", config.hidden_size, kVector, kernels::cuda::kMaxNormDim);
   CheckSize("intermediate_size", config.ffn_size, kVector, kAnySize);
@@ -207,6 +209,12 @@ std::vector<int> DevicesFrom(int first, int64_t count) {
 std::unique_ptr<Model> LoadSharded(const ModelSource& source, int first_device) {
   const std::vector<int> devices = DevicesFrom(first_device, source.tensor_parallel_shards);
   const ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
+  if (config.delta || config.gates_attention) {
+    throw InvalidConfig("tensor_parallel_shards",
+                        "\"tensor_parallel_shards\" must be 1 for a model with linear attention, "
+                        "got " +
+                            std::to_string(source.tensor_parallel_shards));
+  }
   const ModelConfig part = ShardOf(config, source.tensor_parallel_shards);
   CheckSizes(part);
   const auto load = [&](const Peer& peer, int device) {

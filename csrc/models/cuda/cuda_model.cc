@@ -79,6 +79,7 @@ CudaDecoder::Limits DecoderLimits(const StepInputs::Limits& limits, const Peer& 
 struct CudaModel::Memory {
   Memory(CudaModel& model, const StepInputs::Limits& limits, Stream stream)
       : kv(model.config_, model.kv_format_, limits.num_pages),
+        recurrent(model.config_, limits.num_slots),
         tables(model.config_, limits.batch.num_positions, stream),
         workspace(CudaDecoder::WorkspaceBytes(model.config_, model.view_.dtype,
                                               DecoderLimits(limits, model.peer_))),
@@ -87,6 +88,7 @@ struct CudaModel::Memory {
                 model.deterministic_ ? CudaDecoder::ManyRows() : UseCublas(model), stream,
                 model.peer_),
         steps(model.device_, decoder, limits, stream, model.log_) {
+    decoder.SetRecurrentStates(recurrent.view());
     SetToZero(workspace.data(), ZeroedDecodeBytes(model.config_.num_heads), stream);
   }
 
@@ -96,6 +98,7 @@ struct CudaModel::Memory {
   }
 
   DeviceKv kv;
+  DeviceRecurrent recurrent;
   Tables tables;
   std::optional<CublasLt> cublas;  // nullopt: all products are in Gemv's order
   DeviceMemory workspace;
@@ -133,6 +136,7 @@ void CudaModel::DescribeMetadata() {
   metadata_.max_batch_size = kMaxBatch;
   metadata_.weight_bytes = weights_->bytes();
   metadata_.kv_bytes_per_token = DeviceKv::BytesPerToken(config_, kv_format_);
+  metadata_.recurrent_bytes_per_slot = DeviceRecurrent::BytesPerSlot(config_);
   metadata_.num_layers = std::ssize(config_.layers);
   metadata_.hidden_size = config_.hidden_size;
   if (config_.draft_head) metadata_.draft_head = config_.draft_head->info;
@@ -165,6 +169,8 @@ StepInputs::Limits CudaModel::MakeLimits(int64_t num_pages, int64_t max_num_rows
                     .hidden_size = config_.hidden_size,
                     .draft_input_size = config_.draft_input_size()},
           .num_pages = num_pages,
+          .num_slots = num_slots_,
+          .has_slots = config_.delta.has_value(),
           .vocab_size = config_.vocab_size,
           .num_ids = config_.draft_head ? config_.draft_head->num_embeddings : config_.vocab_size,
           .tile_rows = std::max<int64_t>(1, CudaDecoder::TileRows(config_))};
@@ -202,7 +208,8 @@ void CudaModel::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_nu
     try {
       memory_ = std::make_unique<Memory>(*this, limits, stream_.get());
     } catch (const OutOfDeviceMemory& error) {
-      const int64_t needed = num_pages * kKvPageSize * metadata_.kv_bytes_per_token + TableBytes() +
+      const int64_t needed = num_pages * kKvPageSize * metadata_.kv_bytes_per_token +
+                             num_slots_ * metadata_.recurrent_bytes_per_slot + TableBytes() +
                              WorkspaceBytes(limits);
       throw NoMemory("KV cache and workspaces", needed, error);
     }
@@ -239,6 +246,7 @@ std::unique_ptr<StateMemory> CudaModel::MakeStateMemory(int64_t num_rows, int64_
 }
 
 std::unique_ptr<TokenMemory> CudaModel::MakeTokenMemory(int32_t num_places) {
+  if (config_.delta) return nullptr;  // where a step begins decides which state it reads
   return device_.Run([&]() -> std::unique_ptr<TokenMemory> {
     const size_t bytes = static_cast<size_t>(num_places) * sizeof(int32_t);
     try {

@@ -47,6 +47,7 @@ class CudaModel : public Model {
   const ModelConfig& config() const { return config_; }
   const Weights& weights() const { return weights_; }
   void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) override;
+  void AllocateRecurrent(int64_t num_slots) override { num_slots_ = num_slots; }
   LogitsView Forward(const ForwardBatch& batch) override;
   void CopyPages(std::span<const PageCopy> copies) override;
   std::unique_ptr<StateMemory> MakeStateMemory(int64_t num_rows, int64_t width) override;
@@ -94,6 +95,7 @@ class CudaModel : public Model {
   const CudaDecoderWeights view_;  // of both
   const kernels::KvFormat kv_format_;
   const bool deterministic_;  // ModelSource
+  int64_t num_slots_ = 0;     // of states
   const Log log_;
   const Peer peer_;
   ModelDevice device_;

@@ -22,7 +22,8 @@ struct CudaRope {
   const float* sin = nullptr;
 };
 
-// Vectors have the decoder's type, and kCorrection and the matrix kRouter are float32. The matrices
+// Vectors have the decoder's type; kCorrection, those of layers with linear attention and the
+// matrices kRouter and kDeltaGates are float32. The matrices
 // of a layer's experts have one format and one distance from each to the next, and so do their
 // biases and the matrices of its heads. Of several devices that compute a model together, each has
 // HeadRows of the head, or all of it where it is the table of embeddings.

@@ -66,8 +66,17 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   buffers.residual = static_cast<float*>(take(limits.max_rows * config.hidden_size, sizeof(float)));
   buffers.hidden = rows(config.hidden_size);
   buffers.output = config.parallel_blocks ? rows(config.hidden_size) : buffers.hidden;
-  buffers.qkv = rows(std::max(QkvSize(config), config.values_size()));
-  buffers.attention = rows(AttentionSize(config));
+  buffers.qkv = rows(std::max(QkvRow(config), config.values_size()));
+  const int64_t attention =
+      std::max(AttentionSize(config), config.delta ? config.delta->values_size() : 0);
+  buffers.attention = rows(attention);
+  if (config.delta) {
+    const int64_t gates = config.linear_rows(LinearRole::kDeltaGates);
+    const int64_t floats = DeltaWorkspaceFloats(DeltaShapeOf(*config.delta), limits.max_rows);
+    buffers.delta_inputs = rows(config.delta->inputs_size());
+    buffers.delta_gates = static_cast<float*>(take(limits.max_rows * gates, sizeof(float)));
+    buffers.delta = static_cast<float*>(take(floats, sizeof(float)));
+  }
   if (config.latent) {
     buffers.latents = rows(LatentRow(config));
     buffers.queries = rows(config.latent->q_rank > 0 ? config.query_up_size() : 0);
@@ -87,7 +96,7 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   }
   buffers.kept_residual =
       static_cast<float*>(take(limits.max_logits * config.hidden_size, sizeof(float)));
-  buffers.kept_attention = take(limits.max_logits * AttentionSize(config), DTypeSize(dtype));
+  buffers.kept_attention = take(limits.max_logits * attention, DTypeSize(dtype));
   if (config.parallel_blocks) {
     buffers.kept_input = take(limits.max_logits * config.hidden_size, DTypeSize(dtype));
   }

@@ -11,12 +11,14 @@
 #include <functional>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "arch/model_config.h"
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/kernels.h"
 #include "models/cuda/cuda_weights.h"
+#include "models/cuda/device_recurrent.h"
 #include "models/cuda/peers.h"
 #include "models/latent_heads.h"
 
@@ -55,6 +57,10 @@ struct CudaBatch {
   const float* target_states = nullptr;  // null: it reads its own
   const int32_t* state_rows = nullptr;   // [num_rows] of those that it reads
   const int32_t* joined_rows = nullptr;  // [2 * num_rows]: i, max_rows + i
+  // Of layers with linear attention.
+  const kernels::cuda::DeltaSlice* delta_slices = nullptr;  // [num_rows], the rest without rows
+  const kernels::cuda::DeltaWrite* delta_writes = nullptr;
+  const int32_t* slice_of_row = nullptr;  // [num_rows], below zero: an unused row
 };
 
 class CudaDecoder {
@@ -87,6 +93,9 @@ class CudaDecoder {
               std::vector<kernels::cuda::KvPages> kv, const Limits& limits, void* workspace,
               ManyRows many_rows, kernels::cuda::Stream stream, Peer peer = {});
 
+  // Of layers with linear attention, before the first forward.
+  void SetRecurrentStates(CudaRecurrentStates states) { recurrent_ = std::move(states); }
+
   // Logits [num_logits, ld_logits] float32 on the device, valid until the next forward.
   float* Forward(const CudaBatch& batch);
   int64_t ld_logits() const { return LdLogits(config_); }
@@ -103,13 +112,17 @@ class CudaDecoder {
 
   // Device memory of max_rows or max_logits rows.
   struct Buffers {
-    float* residual;  // [rows, hidden]
-    void* hidden;     // [rows, hidden]: a block's input
-    void* output;     // [rows, hidden]: its output; `hidden`, except where both blocks of a
-                      // layer read the same input
-    void* qkv;        // [rows, q + 2 kv], of latent attention [rows, q], then the values
-    void* attention;  // [rows, q]; of latent attention [rows, heads * latent]
-    void* latents;    // of latent attention (latent_heads.h), as the next one
+    float* residual;     // [rows, hidden]
+    void* hidden;        // [rows, hidden]: a block's input
+    void* output;        // [rows, hidden]: its output; `hidden`, except where both blocks of a
+                         // layer read the same input
+    void* qkv;           // [rows, gates + q + 2 kv], of latent attention [rows, q], then the values
+    void* attention;     // [rows, q]; of latent attention [rows, heads * latent]. Also what linear
+                         // attention gives
+    void* delta_inputs;  // of linear attention, as the next two
+    float* delta_gates;
+    float* delta;
+    void* latents;  // of latent attention (latent_heads.h), as the next one
     void* queries;
     void* ffn;        // [rows, 2 ffn] or [rows, ffn], of the shared expert likewise
     void* activated;  // [rows, ffn]
@@ -149,8 +162,13 @@ class CudaDecoder {
     constexpr int64_t kElements = kManyRowsAlign / 2;  // of the smallest type
     return (config.latent_size() + kElements - 1) / kElements * kElements;
   }
-  static int64_t QkvSize(const ModelConfig& config) {
-    return config.latent ? config.q_size() : config.qkv_size();
+  // Of q, k and v together, with the gates in front of them.
+  static int64_t QkvRow(const ModelConfig& config) {
+    return config.attention_gates_size() + (config.latent ? config.q_size() : config.qkv_size());
+  }
+  // Of what the last linear of the layer's attention reads.
+  static int64_t AttentionRow(const ModelConfig& config, const LayerConfig& layer) {
+    return layer.is_recurrent ? config.delta->values_size() : AttentionSize(config);
   }
   // The windows of attention that the layers have, each once; 0: none.
   static std::vector<int64_t> Windows(const ModelConfig& config);
@@ -181,6 +199,7 @@ class CudaDecoder {
   const kernels::cuda::Stream stream_;
   const Peer peer_;
   const Buffers buffers_;
+  CudaRecurrentStates recurrent_;
 };
 
 }  // namespace mlc_native

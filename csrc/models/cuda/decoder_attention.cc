@@ -18,8 +18,8 @@ void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
   const RopeOfLayer rope = RopeOf(layer);
   QkRopeWriteKv(decoder_.kv_[layer],
                 {.dtype = weights_.dtype,
-                 .qkv = buffers_.qkv,
-                 .ld = config_.qkv_size(),
+                 .qkv = Qkv(),
+                 .ld = QkvRow(config_),
                  .m = num_rows_,
                  .q_heads = config_.num_heads,
                  .q_norm = per_head ? w.norm(NormRole::kQ).weight : nullptr,
@@ -52,8 +52,8 @@ void CudaDecoder::Ops::NormalizeWholeProjections(size_t layer) const {
   const Peer& peer = decoder_.peer_;
   if (peer) SumSquaresOverPeers();
   NormalizeArgs args{.dtype = weights_.dtype,
-                     .x = buffers_.qkv,
-                     .ld = config_.qkv_size(),
+                     .x = Qkv(),
+                     .ld = QkvRow(config_),
                      .weight = w.norm(NormRole::kQ).weight,
                      .weight_offset = config_.norm_weight_offset,
                      .eps = config_.norm_eps,
@@ -64,7 +64,7 @@ void CudaDecoder::Ops::NormalizeWholeProjections(size_t layer) const {
     args.whole_dim = config_.q_size() * peer.peers->size();
   }
   kernels::cuda::Normalize(args, stream_);
-  args.x = Advance(buffers_.qkv, config_.q_size(), weights_.dtype);
+  args.x = Advance(Qkv(), config_.q_size(), weights_.dtype);
   args.weight = w.norm(NormRole::kK).weight;
   args.dim = config_.kv_size();
   if (peer) {
@@ -79,8 +79,8 @@ void CudaDecoder::Ops::SumSquaresOverPeers() const {
   const Peer& peer = decoder_.peer_;
   const bool counts_kv = peer.rank % (peer.peers->size() / config_.num_kv_parts) == 0;
   SquareSums({.dtype = weights_.dtype,
-              .x = buffers_.qkv,
-              .ld = config_.qkv_size(),
+              .x = Qkv(),
+              .ld = QkvRow(config_),
               .m = num_rows_,
               .dims = {config_.q_size(), counts_kv ? config_.kv_size() : 0},
               .sums = buffers_.square_sums},
@@ -91,8 +91,8 @@ void CudaDecoder::Ops::SumSquaresOverPeers() const {
 
 AttentionArgs CudaDecoder::Ops::MakeAttentionArgs(size_t layer) const {
   return {.dtype = weights_.dtype,
-          .q = buffers_.qkv,
-          .ldq = QkvSize(config_),
+          .q = Qkv(),
+          .ldq = QkvRow(config_),
           .out = buffers_.attention,
           .ldo = AttentionSize(config_),
           .q_heads = config_.num_heads,
@@ -125,9 +125,11 @@ void CudaDecoder::Ops::Attend(size_t layer) {
   for (int64_t row = 0; row < single_rows; row += at_once) {
     AttendDecode(layer, row, std::min(at_once, single_rows - row));
   }
-  if (!has_tiles || batch_.num_tiles == 0) return;
-  PrefillAttention(decoder_.kv_[layer], MakeAttentionArgs(layer), batch_.tiles, batch_.num_tiles,
-                   stream_);
+  if (has_tiles && batch_.num_tiles > 0) {
+    PrefillAttention(decoder_.kv_[layer], MakeAttentionArgs(layer), batch_.tiles, batch_.num_tiles,
+                     stream_);
+  }
+  if (config_.gates_attention) GateAttention();
 }
 
 // The splits are the same in all layers with a window, so only the first of them lists them, unless

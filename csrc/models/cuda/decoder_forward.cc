@@ -133,7 +133,7 @@ void CudaDecoder::Ops::AddAndNormalize(const Norm& post_norm, const Norm& pre_no
 bool CudaDecoder::Ops::HasNormsInProducts() const {
   if (num_rows_ > 1 || config_.hidden_size > kNormInProduct || weights_.dtype == DType::kFloat32 ||
       config_.arch->norm_kind != NormKind::kRms || config_.parallel_blocks || config_.experts ||
-      config_.latent || config_.attends_to_joined() || decoder_.peer_) {
+      config_.latent || config_.delta || config_.attends_to_joined() || decoder_.peer_) {
     return false;
   }
   const CudaMatrix& first = weights_.layers.front().linear(LinearRole::kQkv).matrix;
@@ -169,6 +169,12 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kOut:
       return Defer(
           LinearArgs(linear, config_.latent ? MakeValues(layer) : attention_, buffers_.output));
+    case LinearRole::kDeltaInputs:
+      return LaunchLinear(LinearOfInput(linear, buffers_.delta_inputs));
+    case LinearRole::kDeltaGates:
+      return LaunchDeltaGates(linear);
+    case LinearRole::kDeltaOut:
+      return Defer(LinearArgs(linear, attention_, buffers_.output));
     case LinearRole::kGateUp:
       return Defer(LinearOfInput(linear, buffers_.ffn));
     case LinearRole::kDown:
@@ -190,9 +196,6 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kQueryUp:
     case LinearRole::kHeadKeyUp:
     case LinearRole::kHeadValueUp:
-    case LinearRole::kDeltaInputs:
-    case LinearRole::kDeltaGates:
-    case LinearRole::kDeltaOut:
       break;  // launched by WriteLatents and MakeValues
   }
   MLC_CHECK(false) << static_cast<int>(role);

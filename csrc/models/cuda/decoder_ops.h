@@ -1,7 +1,8 @@
 // The operations of run_layers.h as launches of the CUDA kernels, for one forward of a CudaDecoder.
 //
 // Implemented in decoder_forward.cc (a layer), decoder_attention.cc, decoder_latent.cc,
-// decoder_experts.cc, decoder_states.cc and decoder_draft.cc. Lives as long as the forward.
+// decoder_delta.cc, decoder_experts.cc, decoder_states.cc and decoder_draft.cc. Lives as long as
+// the forward.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +42,7 @@ class CudaDecoder::Ops {
   void Project(size_t layer, LinearRole role);
   void RotateAndWriteKv(size_t layer);
   void Attend(size_t layer);
+  void RunDeltaRule(size_t layer);
   void Activate(size_t layer);
   void ChooseExperts(size_t layer);
   void ActivateShared();
@@ -104,6 +106,13 @@ class CudaDecoder::Ops {
   void ActivateDeferred(const kernels::cuda::ActivationRule& rule, const void* xielu, int64_t ffn,
                         void* out);
   void LaunchRouter(const Linear& router) const;
+  // Of linear attention, and of attention whose output is gated (decoder_delta.cc).
+  void LaunchDeltaGates(const Linear& gates) const;
+  void GateAttention() const;
+  // Rows of q, behind the gates.
+  void* Qkv() const {
+    return Advance(buffers_.qkv, config_.attention_gates_size(), weights_.dtype);
+  }
   // The linear of each chosen expert. Row i of y comes from row rows[i] of x, or from row i without
   // rows.
   kernels::cuda::GroupedGemvArgs ExpertArgs(size_t layer, LinearRole role, const void* x,

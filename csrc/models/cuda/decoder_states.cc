@@ -82,7 +82,8 @@ bool CudaDecoder::Ops::KeepLogitsRows() {
              config_.hidden_size * static_cast<int64_t>(sizeof(float)), buffers_.kept_residual,
              stream_);
   GatherRows(buffers_.attention, batch_.logits_rows, num_rows_,
-             AttentionSize(config_) * static_cast<int64_t>(DTypeSize(weights_.dtype)),
+             AttentionRow(config_, config_.layers.back()) *
+                 static_cast<int64_t>(DTypeSize(weights_.dtype)),
              buffers_.kept_attention, stream_);
   residual_ = buffers_.kept_residual;
   attention_ = buffers_.kept_attention;

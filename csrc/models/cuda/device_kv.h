@@ -20,12 +20,14 @@ class DeviceKv {
 
   static int64_t BytesPerToken(const ModelConfig& config, kernels::KvFormat format);
 
+  // Without pages where a layer has no keys and values.
   const std::vector<kernels::cuda::KvPages>& layers() const { return layers_; }
   void CopyPages(std::span<const PageCopy> copies, kernels::cuda::Stream stream);
 
  private:
   std::vector<kernels::cuda::KvPages> layers_;
   int64_t layer_bytes_ = 0;
+  int64_t num_layers_ = 0;  // with keys and values
   kernels::cuda::DeviceMemory memory_;
   UploadBuffer copies_;
 };

@@ -8,6 +8,8 @@
 namespace mlc_native {
 namespace {
 
+using kernels::cuda::DeltaSlice;
+using kernels::cuda::DeltaWrite;
 using kernels::cuda::GuessedRows;
 using kernels::cuda::PrefillTile;
 
@@ -44,7 +46,13 @@ size_t StepInputs::Bytes(const Limits& limits) {
   // Of int32: four of every forward, places, two of what is read on the device, and three of a
   // draft head.
   const int arrays_of_rows = limits.batch.draft_input_size > 0 ? 10 : 7;
-  return UploadBuffer::ArrayBytes(rows, sizeof(int64_t)) +
+  size_t of_states = 0;
+  if (limits.has_slots) {
+    of_states = UploadBuffer::ArrayBytes(rows, sizeof(DeltaSlice)) +
+                UploadBuffer::ArrayBytes(rows, sizeof(DeltaWrite)) +
+                UploadBuffer::ArrayBytes(rows, sizeof(int32_t));
+  }
+  return of_states + UploadBuffer::ArrayBytes(rows, sizeof(int64_t)) +
          arrays_of_rows * UploadBuffer::ArrayBytes(rows, sizeof(int32_t)) +
          2 * UploadBuffer::ArrayBytes(limits.batch.max_num_logits, sizeof(int32_t)) +
          UploadBuffer::ArrayBytes(limits.batch.max_num_logits, sizeof(GuessedRows)) +
@@ -90,7 +98,20 @@ void StepInputs::CheckContents(const ForwardBatch& batch, int64_t num_pending) c
     for (int32_t page : s.block_table.first(static_cast<size_t>(PagesOf(s)))) {
       MLC_CHECK(page >= 0 && page < limits_.num_pages) << "page " << page;
     }
+    if (limits_.has_slots) CheckSlots(s);
   }
+}
+
+void StepInputs::CheckSlots(const SequenceSlice& s) const {
+  const auto is_slot = [&](int32_t slot) { return slot >= 0 && slot < limits_.num_slots; };
+  MLC_CHECK((s.position == 0 || is_slot(s.recurrent_slot)) && !s.behind)
+      << "slot " << s.recurrent_slot << " of " << limits_.num_slots;
+  int32_t last = 0;
+  for (const RecurrentWrite& write : s.recurrent_writes) {
+    MLC_CHECK(is_slot(write.slot) && write.num_tokens > last) << "slot " << write.slot;
+    last = write.num_tokens;
+  }
+  MLC_CHECK(last == s.num_tokens) << "no state behind " << s.num_tokens << " tokens";
 }
 
 int64_t StepInputs::NumTiles(const ForwardBatch& batch) const {
@@ -134,6 +155,7 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
   out.num_tiles = NumTiles(batch);
   out.num_logits = is_decode_ ? rows : static_cast<int64_t>(batch.logits_rows.size());
   out.ld_block_tables = 1;
+  const int64_t of_states = limits_.has_slots ? rows : 0;
   buffer_.Begin();
   const Arrays arrays{.slots = buffer_.Add(rows, &out.slots),
                       .ids = buffer_.Add(rows, &out.token_ids),
@@ -144,6 +166,9 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
                       .joined_rows = buffer_.Add(is_draft ? 2 * rows : 0, &out.joined_rows),
                       .state_rows = buffer_.Add(is_draft ? rows : 0, &out.state_rows),
                       .places = buffer_.Add(is_asked ? rows : 0, &out.streams.places),
+                      .delta_slices = buffer_.Add(of_states, &out.delta_slices),
+                      .delta_writes = buffer_.Add(of_states, &out.delta_writes),
+                      .slice_of_row = buffer_.Add(of_states, &out.slice_of_row),
                       // The lengths of these are not given by the number of rows.
                       .block_tables = buffer_.Add(table_pages, &out.block_tables),
                       .tiles = buffer_.Add(out.num_tiles, &out.tiles),
@@ -191,7 +216,9 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
 }
 
 void StepInputs::Pack(const ForwardBatch& batch, const Arrays& arrays) {
-  num_rows_ = num_tiles_ = num_table_pages_ = 0;
+  num_rows_ = num_tiles_ = num_table_pages_ = num_delta_slices_ = num_delta_writes_ = 0;
+  std::ranges::fill(arrays.delta_slices, DeltaSlice());
+  std::ranges::fill(arrays.slice_of_row, -1);
   for (const bool is_decode : {true, false}) {
     for (const SequenceSlice& slice : batch.sequences) {
       if (HasDecodeRows(slice) == is_decode) PackSlice(batch, slice, arrays);
@@ -230,6 +257,7 @@ void StepInputs::PackSlice(const ForwardBatch& batch, const SequenceSlice& slice
     arrays.slots[row] = page * kKvPageSize + position % kKvPageSize;
     arrays.tables[row] = table;
   }
+  if (limits_.has_slots) PackStates(slice, first_row, arrays);
   if (HasDecodeRows(slice)) return;
   const auto most = static_cast<int32_t>(limits_.tile_rows);
   for (int32_t at = 0; at < slice.num_tokens; at += most) {
@@ -239,6 +267,22 @@ void StepInputs::PackSlice(const ForwardBatch& batch, const SequenceSlice& slice
         .first_position = static_cast<int32_t>(slice.position) + at,
         .table = table};
   }
+}
+
+void StepInputs::PackStates(const SequenceSlice& slice, int32_t first_row, const Arrays& arrays) {
+  const auto index = static_cast<size_t>(num_delta_slices_++);
+  arrays.delta_slices[index] = {.row_begin = first_row,
+                                .num_rows = slice.num_tokens,
+                                .slot = slice.position == 0 ? -1 : slice.recurrent_slot,
+                                .first_write = static_cast<int32_t>(num_delta_writes_),
+                                .num_writes = static_cast<int32_t>(slice.recurrent_writes.size())};
+  for (const RecurrentWrite& write : slice.recurrent_writes) {
+    arrays.delta_writes[static_cast<size_t>(num_delta_writes_++)] = {.num_rows = write.num_tokens,
+                                                                     .slot = write.slot};
+  }
+  std::ranges::fill(arrays.slice_of_row.subspan(static_cast<size_t>(first_row),
+                                                static_cast<size_t>(slice.num_tokens)),
+                    static_cast<int32_t>(index));
 }
 
 void StepInputs::PackCounts(const ForwardBatch& batch, const Arrays& arrays) const {

@@ -25,6 +25,8 @@ class StepInputs {
   struct Limits {
     BatchLimits batch;
     int64_t num_pages = 0;
+    int64_t num_slots = 0;   // of states
+    bool has_slots = false;  // the model has layers with linear attention
     int64_t vocab_size = 0;  // of the logits
     int64_t num_ids = 0;     // of the tokens: a draft head reads those of its target
     int64_t tile_rows = 0;   // of prefill
@@ -53,6 +55,9 @@ class StepInputs {
     std::span<int64_t> slots;
     std::span<int32_t> ids, positions, lengths, tables, logits_rows;
     std::span<int32_t> joined_rows, state_rows, places;
+    std::span<kernels::cuda::DeltaSlice> delta_slices;
+    std::span<kernels::cuda::DeltaWrite> delta_writes;
+    std::span<int32_t> slice_of_row;
     std::span<int32_t> block_tables;
     std::span<kernels::cuda::PrefillTile> tiles;
     std::span<int32_t> from, counts, logits_counts;
@@ -65,6 +70,8 @@ class StepInputs {
   int64_t NumTiles(const ForwardBatch& batch) const;
   void Pack(const ForwardBatch& batch, const Arrays& arrays);
   void PackSlice(const ForwardBatch& batch, const SequenceSlice& slice, const Arrays& arrays);
+  void PackStates(const SequenceSlice& slice, int32_t first_row, const Arrays& arrays);
+  void CheckSlots(const SequenceSlice& slice) const;
   void PackDraft(const DraftInput& draft, const Arrays& arrays) const;
   void PackPlaces(const HiddenStates& hidden, const Arrays& arrays) const;
   void PackCounts(const ForwardBatch& batch, const Arrays& arrays) const;
@@ -78,6 +85,8 @@ class StepInputs {
   int64_t num_rows_ = 0;
   int64_t num_tiles_ = 0;
   int64_t num_table_pages_ = 0;
+  int64_t num_delta_slices_ = 0;
+  int64_t num_delta_writes_ = 0;
   std::vector<int32_t> packed_rows_;  // the packed position of each row of the batch
   std::vector<kernels::cuda::GuessedRows> blocks_;
   kernels::cuda::AcceptGuessesArgs accept_args_;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@ namespace mlc_native {
 constexpr int64_t kTestPages = 64;
 constexpr int64_t kTestRows = 96;
 constexpr int64_t kTestLogits = 40;
+constexpr int64_t kTestSlots = 32;  // of states: two for each sequence
 
 // Fields of tiny families with experts.
 inline constexpr const char* kQwenExperts =
@@ -27,6 +29,9 @@ inline constexpr const char* kLatent =
     R"("q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
        "v_head_dim": 16, "n_routed_experts": 3, "num_experts_per_tok": 3, "n_group": 1,
        "topk_group": 1, "moe_intermediate_size": 16, "first_k_dense_replace": 1)";
+
+// Of Qwen3_5ForCausalLM: a layer with linear attention and one with gated attention.
+inline constexpr const char* kDelta = R"("head_dim": 16)";
 
 // A tiny checkpoint, which a test can load several times.
 class TinyModel {
@@ -42,6 +47,7 @@ class TinyModel {
   std::unique_ptr<Model> Load(const ModelSource& source) const {
     std::unique_ptr<Model> model =
         source.device == "cpu" ? LoadModel(source) : LoadCudaModel(source);
+    if (model->metadata().recurrent_bytes_per_slot > 0) model->AllocateRecurrent(kTestSlots);
     model->Allocate(kTestPages, kTestRows, kTestLogits);
     return model;
   }
@@ -54,9 +60,10 @@ class TinyModel {
   testing::TempFolder folder_;
 };
 
-// A sequence with pages of its own, the last ones first.
+// A sequence with pages of its own, the last ones first, and two slots for its states.
 struct TestSequence {
-  explicit TestSequence(int64_t index, int64_t num_pages = 4) {
+  explicit TestSequence(int64_t index, int64_t num_pages = 4)
+      : slot(static_cast<int32_t>(2 * index)) {
     for (int64_t i = 0; i < num_pages; ++i) {
       pages.push_back(static_cast<int32_t>((index + 1) * num_pages - 1 - i));
     }
@@ -64,6 +71,7 @@ struct TestSequence {
 
   std::vector<int32_t> pages;
   int64_t length = 0;  // tokens in the pages
+  int32_t slot;        // that has its state
 };
 
 inline std::vector<int32_t> SomeTokens(int64_t size, int32_t seed) {
@@ -79,7 +87,12 @@ class TestBatch {
     slices_.push_back({.first_row = static_cast<int32_t>(tokens_.size()),
                        .num_tokens = static_cast<int32_t>(tokens.size()),
                        .position = sequence.length,
-                       .block_table = sequence.pages});
+                       .block_table = sequence.pages,
+                       .recurrent_slot = sequence.slot});
+    sequence.slot ^= 1;
+    const RecurrentWrite& write =
+        writes_.emplace_back(static_cast<int32_t>(tokens.size()), sequence.slot);
+    slices_.back().recurrent_writes = {&write, 1};
     sequence.length += static_cast<int64_t>(tokens.size());
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
     logits_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
@@ -111,6 +124,7 @@ class TestBatch {
  private:
   std::vector<int32_t> tokens_;
   std::vector<SequenceSlice> slices_;
+  std::deque<RecurrentWrite> writes_;  // one of each slice
   std::vector<int32_t> logits_rows_;
 };
 

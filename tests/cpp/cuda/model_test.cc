@@ -32,6 +32,10 @@ TEST(CudaModel, LogitsAreTheCpusInFloat32) {
       {"HyperCLOVAXForCausalLM", R"("residual_multiplier": 0.4, "rms_norm_eps": 0.01)"},
       {"GPTNeoXForCausalLM", R"("num_key_value_heads": 4, "rotary_pct": 1)"},
       {"OlmoForCausalLM", ""},
+      {"Qwen3_5ForCausalLM", kDelta},
+      {"Qwen3NextForCausalLM", kDelta},
+      {"Qwen3_5MoeForCausalLM",
+       R"("head_dim": 16, "num_experts": 6, "num_experts_per_tok": 2, "num_hidden_layers": 3)"},
       {"NanoChatForCausalLM", R"("head_dim": 16)"},
       {"GraniteSWAForCausalLM", R"("sliding_window": 9, "layer_rope_theta": [0, 1000])"},
       {"MiniCPM3ForCausalLM", R"("num_key_value_heads": 4, "kv_lora_rank": 16, "q_lora_rank": 16,
@@ -172,6 +176,7 @@ TEST(CudaModel, ARowIsTheSameInEveryBatch) {
   for (const auto& [architecture, fields] : {std::pair{"Qwen2ForCausalLM", R"("head_dim": 16)"},
                                              {"Qwen3MoeForCausalLM", kQwenExperts},
                                              {"GptOssForCausalLM", kGptOssExperts},
+                                             {"Qwen3_5ForCausalLM", kDelta},
                                              {"DeepseekV3ForCausalLM", kLatent}}) {
     SCOPED_TRACE(architecture);
     TinyModel tiny(architecture, fields);
@@ -187,6 +192,7 @@ TEST(CudaModel, TheRowsOfADraftAreThoseOfStepsOfTheirOwn) {
        {std::pair{"Gemma2ForCausalLM", R"("head_dim": 16)"},  // with windows
         {"Qwen3ForCausalLM", R"("head_dim": 16)"},
         {"GptOssForCausalLM", kGptOssExperts},
+        {"Qwen3_5ForCausalLM", kDelta},
         {"DeepseekV3ForCausalLM", kLatent}}) {
     TinyModel tiny(architecture, fields);
     const auto model = tiny.OnDevice("bfloat16");
@@ -235,6 +241,7 @@ std::vector<std::vector<float>> DecodeSteps(Model& model, int num_steps) {
 TEST(CudaModel, ReplayedStepsHaveTheBitsOfTheFirstOnes) {
   for (const auto& [architecture, fields] : {std::pair{"Gemma2ForCausalLM", R"("head_dim": 16)"},
                                              {"Qwen3MoeForCausalLM", kQwenExperts},
+                                             {"Qwen3_5ForCausalLM", kDelta},
                                              {"DeepseekV3ForCausalLM", kLatent}}) {
     TinyModel tiny(architecture, fields);
     const auto model = tiny.OnDevice("float16");
@@ -246,7 +253,9 @@ TEST(CudaModel, ReplayedStepsHaveTheBitsOfTheFirstOnes) {
 // Dependent launches are only on GPUs that know them; elsewhere the models are the same.
 TEST(CudaModel, DependentLaunchesChangeNoBits) {
   for (const auto& [architecture, fields] :
-       {std::pair{"Qwen3ForCausalLM", ""}, {"DeepseekV3ForCausalLM", kLatent}}) {
+       {std::pair{"Qwen3ForCausalLM", ""},
+        {"Qwen3_5ForCausalLM", kDelta},
+        {"DeepseekV3ForCausalLM", kLatent}}) {
     TinyModel tiny(architecture, fields);
     const auto usual = DecodeSteps(*tiny.OnDevice("bfloat16"), 5);
     setenv("MLC_NATIVE_CUDA_DEPENDENT_LAUNCH", "0", 1);

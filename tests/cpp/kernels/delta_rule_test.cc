@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/reference_delta.h"
 #include "kernels/test_util.h"
 #include "support/check.h"
 
@@ -19,32 +20,11 @@ constexpr DeltaShape kShapes[] = {
     {.key_heads = 3, .value_heads = 3, .key_dim = 1, .value_dim = 1, .conv_width = 8},
 };
 
-double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-
 class DeltaRuleTest : public KernelTest {
  protected:
-  // The inputs of a batch, and what all sequences have in common.
-  struct Inputs {
-    DeltaShape shape;
-    int64_t rows = 0;
-    Floats inputs, gates, convolution, decay, bias, norm;
+  using Inputs = reference::DeltaInputs;
 
-    int64_t width() const { return shape.channels() + shape.values(); }
-  };
-
-  Inputs MakeInputs(const DeltaShape& shape, int64_t rows) {
-    Inputs in;
-    in.shape = shape;
-    in.rows = rows;
-    in.inputs = Random(rows * in.width());
-    in.gates = Random(rows * 2 * shape.value_heads, 2);
-    in.convolution = Random(shape.conv_width * shape.channels());
-    in.decay = Random(shape.value_heads);
-    in.bias = Random(shape.value_heads);
-    for (float& bias : in.bias) bias -= 3;  // forgets slowly, so that early rows count
-    in.norm = Random(shape.value_dim);
-    return in;
-  }
+  Inputs MakeInputs(const DeltaShape& shape, int64_t rows) { return {shape, rows, random_}; }
 
   // A sequence fed in slices of these lengths, which read and write states in turn.
   Floats Run(const Inputs& in, const std::vector<int64_t>& slices, int threads) {
@@ -86,72 +66,12 @@ class DeltaRuleTest : public KernelTest {
                                  .num_sequences = std::ssize(sequences),
                                  .workspace = workspace.data()});
   }
-
-  // silu of the convolution of a channel at a row of a sequence that begins at row 0.
-  static double Convolved(const Inputs& in, int64_t row, int64_t channel) {
-    double sum = 0;
-    for (int64_t i = 0; i < in.shape.conv_width; ++i) {
-      const int64_t from = row - (in.shape.conv_width - 1) + i;
-      if (from < 0) continue;
-      sum += static_cast<double>(in.convolution[i * in.shape.channels() + channel]) *
-             in.inputs[from * in.width() + channel];
-    }
-    return sum * Sigmoid(sum);
-  }
-
-  static std::vector<double> Head(const Inputs& in, int64_t row, int64_t first, int64_t dim,
-                                  double length) {
-    std::vector<double> x(dim);
-    double squares = 1e-6;
-    for (int64_t i = 0; i < dim; ++i) {
-      x[i] = Convolved(in, row, first + i);
-      squares += x[i] * x[i];
-    }
-    for (double& value : x) value *= length == 0 ? 1 : length / std::sqrt(squares);
-    return x;
-  }
-
-  static void ReferenceHead(const Inputs& in, int64_t head, reference::Matrix* out) {
-    const DeltaShape& s = in.shape;
-    const int64_t key = head / (s.value_heads / s.key_heads) * s.key_dim;
-    std::vector<double> state(s.key_dim * s.value_dim);
-    for (int64_t row = 0; row < in.rows; ++row) {
-      const auto q = Head(in, row, key, s.key_dim, 1 / std::sqrt(static_cast<double>(s.key_dim)));
-      const auto k = Head(in, row, s.keys() + key, s.key_dim, 1);
-      const auto v = Head(in, row, 2 * s.keys() + head * s.value_dim, s.value_dim, 0);
-      const float* const gates = &in.gates[row * 2 * s.value_heads];
-      const double a = static_cast<double>(gates[s.value_heads + head]) + in.bias[head];
-      const double decay = std::exp(-std::exp(in.decay[head]) * std::log1p(std::exp(a)));
-      const double beta = Sigmoid(gates[head]);
-      std::vector<double> o(s.value_dim);
-      double squares = 0;
-      for (int64_t j = 0; j < s.value_dim; ++j) {
-        double recalled = 0;
-        for (int64_t i = 0; i < s.key_dim; ++i) recalled += state[i * s.value_dim + j] * k[i];
-        const double written = beta * (v[j] - decay * recalled);
-        for (int64_t i = 0; i < s.key_dim; ++i) {
-          double& cell = state[i * s.value_dim + j];
-          cell = decay * cell + k[i] * written;
-          o[j] += cell * q[i];
-        }
-        squares += o[j] * o[j];
-      }
-      const double scale = 1 / std::sqrt(squares / static_cast<double>(s.value_dim) + 1e-5);
-      for (int64_t j = 0; j < s.value_dim; ++j) {
-        const double z = in.inputs[row * in.width() + s.channels() + head * s.value_dim + j];
-        (*out)[row * s.values() + head * s.value_dim + j] =
-            o[j] * scale * in.norm[j] * z * Sigmoid(z);
-      }
-    }
-  }
 };
 
 TEST_P(DeltaRuleTest, MatchesTheRecurrence) {
   for (const DeltaShape& shape : kShapes) {
     const Inputs in = MakeInputs(shape, 70);
-    reference::Matrix want(in.rows * shape.values());
-    for (int64_t head = 0; head < shape.value_heads; ++head) ReferenceHead(in, head, &want);
-    ExpectClose(Run(in, {in.rows}, 2), want, 2e-4);
+    ExpectClose(Run(in, {in.rows}, 2), reference::DeltaRule(in), 2e-4);
   }
 }
 

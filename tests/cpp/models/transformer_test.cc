@@ -54,8 +54,8 @@ TEST(Transformer, ForwardAllocatesNothing) {
   for (const ArchSpec& arch : SupportedArchitectures()) {
     if (!arch.config_section.empty()) continue;
     const auto model = LoadTiny(std::string(arch.architecture));
-    model->Allocate(4, 32, 32);
     if (model->metadata().recurrent_bytes_per_slot > 0) model->AllocateRecurrent(2);
+    model->Allocate(4, 32, 32);
     const OneSequence sequence;
     const ForwardBatch batch = sequence.batch();
     const int64_t before = testing::NumAllocations();

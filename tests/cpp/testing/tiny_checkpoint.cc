@@ -59,6 +59,14 @@ std::string TinyConfig(const std::string& architecture, const std::string& given
     const bool has_experts = !experts.num_experts.empty();
     if (has_experts && experts.absent.num_experts == 0) add(experts.num_experts, "8");
     if (has_experts && experts.absent.num_chosen == 0) add(experts.num_chosen, "2");
+    if (arch->has_delta_layers) {
+      add("full_attention_interval", "2");
+      add("head_dim", "16");
+      add("linear_num_key_heads", "2");
+      add("linear_num_value_heads", "4");
+      add("linear_key_head_dim", "16");
+      add("linear_value_head_dim", "24");
+    }
     for (const Requirement& each : arch->requirements) {
       add(each.field, '"' + std::string(each.values.front()) + '"');
     }

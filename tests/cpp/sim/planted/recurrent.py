@@ -25,13 +25,6 @@ BUGS = [
         focus=FOCUS,
     ),
     Bug(
-        "a fork gets no state in front of its last token",
-        "kv/paged_kv_cache.cc",
-        "  Get(child_id).states = std::move(states);\n",
-        "",
-        focus=FOCUS,
-    ),
-    Bug(
         "a draft leaves the state behind its last token only",
         "step/step_pipeline.cc",
         "  const int64_t first = slice.completes_input ? last + 1 : slice.num_tokens;",
@@ -79,12 +72,5 @@ BUGS = [
         "context_.kv.slots().num_available() - kStatesOfASlice * std::ssize(plan.slices)",
         "context_.kv.slots().num_total()",
         focus=FOCUS,
-    ),
-    Bug(
-        "waiting prompts take all slots",
-        "request/scheduler.cc",
-        "  if (is_new && budget->new_sequences <= 0) return false;\n",
-        "",
-        focus=FOCUS + ",priorities",
     ),
 ]

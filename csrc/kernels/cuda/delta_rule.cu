@@ -1,0 +1,335 @@
+// DeltaRule in three launches: what a row's queries, keys, values and gates are (a warp per head of
+// a row), the recurrence (a block per 32 columns of a head of a sequence, whose part of the state
+// stays in registers from row to row), and the norm and gate of what it gives (a warp per head of a
+// row). Gate: a thread per 8 elements.
+#include "kernels/cuda/delta_rule.h"
+#include "kernels/cuda/numbers.cuh"
+#include "kernels/cuda/one_thread_each.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace mlc_native::kernels::cuda {
+inline namespace delta_rule_cu {
+
+constexpr int kWarpsPerBlock = 4;
+constexpr int kDeltaThreads = kWarpsPerBlock * kWarp;
+constexpr int kLanesPerColumn = 4;  // each has a quarter of the keys
+constexpr int kColumns = kDeltaThreads / kLanesPerColumn;
+constexpr int kRowsAtOnce = 8;  // whose queries and keys are in shared memory
+constexpr int kDimsPerLane = static_cast<int>(kMaxDeltaDim) / kWarp;
+
+// The arguments with the parts of the workspace.
+struct DeltaKernelArgs {
+  DeltaRuleArgs a;
+  float* q;      // [m, keys]
+  float* k;      // [m, keys]
+  float* v;      // [m, values]; then what the recurrence gives
+  float* decay;  // [m, value_heads]
+  float* beta;   // [m, value_heads]
+};
+
+__device__ inline int Lane() { return static_cast<int>(threadIdx.x) % kWarp; }
+__device__ inline float Sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+__device__ inline float SoftplusOf(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
+__host__ __device__ inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// What the convolution reads of a channel `row` rows behind the first one of the slice.
+template <typename T>
+__device__ inline float InputAt(const DeltaRuleArgs& a, const DeltaSlice& slice, int64_t row,
+                                int64_t channel) {
+  const int64_t channels = a.shape.channels();
+  if (row >= 0) {
+    const int64_t at = (slice.row_begin + row) * (channels + a.shape.values()) + channel;
+    return ToFloat(static_cast<const T*>(a.inputs)[at]);
+  }
+  if (slice.slot < 0) return 0.0f;
+  return a.states[slice.slot * a.slot_floats + (a.shape.conv_width - 1 + row) * channels + channel];
+}
+
+template <typename T>
+__device__ inline float Convolved(const DeltaRuleArgs& a, const DeltaSlice& slice, int64_t row,
+                                  int64_t channel) {
+  float sum = 0.0f;
+  for (int64_t i = 0; i < a.shape.conv_width; ++i) {
+    const int64_t from = row - (a.shape.conv_width - 1) + i;
+    sum = fmaf(InputAt<T>(a, slice, from, channel), a.convolution[i * a.shape.channels() + channel],
+               sum);
+  }
+  return sum * Sigmoid(sum);
+}
+
+// A head of the queries, of the keys or of the values, in this order.
+template <typename T>
+__global__ void __launch_bounds__(kDeltaThreads)
+    DeltaPrepareKernel(const __grid_constant__ DeltaKernelArgs args) {
+  WaitForPrevious();
+  const DeltaRuleArgs& a = args.a;
+  const DeltaShape& shape = a.shape;
+  const int64_t row = blockIdx.x;
+  const int64_t item = static_cast<int64_t>(blockIdx.y) * kWarpsPerBlock + threadIdx.x / kWarp;
+  const int32_t index = a.slice_of_row[row];
+  if (index < 0 || item >= 2 * shape.key_heads + shape.value_heads) return;
+  const DeltaSlice slice = a.slices[index];
+  const int64_t in_slice = row - slice.row_begin;
+  const bool is_value = item >= 2 * shape.key_heads;
+  const int64_t dim = is_value ? shape.value_dim : shape.key_dim;
+  const int64_t head = is_value ? item - 2 * shape.key_heads : item % shape.key_heads;
+  const bool is_key = !is_value && item >= shape.key_heads;
+  const int64_t first = is_value ? 2 * shape.keys() : is_key ? shape.keys() : 0;
+  float x[kDimsPerLane];
+  float squares = 0.0f;
+#pragma unroll
+  for (int j = 0; j < kDimsPerLane; ++j) {
+    const int64_t d = j * kWarp + Lane();
+    x[j] = d < dim ? Convolved<T>(a, slice, in_slice, first + head * dim + d) : 0.0f;
+    squares += x[j] * x[j];
+  }
+  squares = ReduceWarp(squares, Plus());
+  float factor = 1.0f;
+  if (!is_value) factor = 1.0f / sqrtf(squares + 1e-6f);
+  if (!is_value && !is_key) factor /= sqrtf(static_cast<float>(dim));
+  float* const to =
+      is_value ? args.v + row * shape.values() : (is_key ? args.k : args.q) + row * shape.keys();
+#pragma unroll
+  for (int j = 0; j < kDimsPerLane; ++j) {
+    const int64_t d = j * kWarp + Lane();
+    if (d < dim) to[head * dim + d] = x[j] * factor;
+  }
+  if (!is_value || Lane() != 0) return;
+  const float* const gates = a.gates + row * 2 * shape.value_heads + head;
+  const float rate = -expf(a.decay[head]);
+  args.beta[row * shape.value_heads + head] = Sigmoid(gates[0]);
+  args.decay[row * shape.value_heads + head] =
+      expf(rate * SoftplusOf(gates[shape.value_heads] + a.decay_bias[head]));
+}
+
+// The last rows of the convolution's inputs in front of each write. The blocks of a slice share the
+// channels.
+template <typename T>
+__device__ inline void WriteChannels(const DeltaRuleArgs& a, const DeltaSlice& slice) {
+  const int64_t channels = a.shape.channels();
+  const int64_t step = static_cast<int64_t>(gridDim.y) * kDeltaThreads;
+  for (int32_t w = 0; w < slice.num_writes; ++w) {
+    const DeltaWrite write = a.writes[slice.first_write + w];
+    float* const to = a.states + write.slot * a.slot_floats;
+    for (int64_t i = 0; i < a.shape.conv_width - 1; ++i) {
+      const int64_t row = write.num_rows - (a.shape.conv_width - 1) + i;
+      for (int64_t c = static_cast<int64_t>(blockIdx.y) * kDeltaThreads + threadIdx.x; c < channels;
+           c += step) {
+        to[i * channels + c] = InputAt<T>(a, slice, row, c);
+      }
+    }
+  }
+}
+
+// The lane's part of a column of the state: kKeys / 4 runs of four keys, every fourth run.
+template <int kKeys>
+class ColumnPart {
+ public:
+  static constexpr int kRuns = kKeys / kLanesPerColumn / 4;
+
+  __device__ ColumnPart(int64_t key_dim, int lane) : dim_(key_dim), lane_(lane) {
+#pragma unroll
+    for (int i = 0; i < kRuns * 4; ++i) s_[i] = 0.0f;
+  }
+  __device__ void Load(const float* column) {
+    ForRuns([&](int run, int64_t key) {
+      const float4 v = *reinterpret_cast<const float4*>(column + key);
+      s_[run * 4] = v.x, s_[run * 4 + 1] = v.y, s_[run * 4 + 2] = v.z, s_[run * 4 + 3] = v.w;
+    });
+  }
+  __device__ void Store(float* column) const {
+    ForRuns([&](int run, int64_t key) {
+      *reinterpret_cast<float4*>(column + key) = {s_[run * 4], s_[run * 4 + 1], s_[run * 4 + 2],
+                                                  s_[run * 4 + 3]};
+    });
+  }
+  // The product of the column with a vector in shared memory; all its lanes get it.
+  __device__ float Product(const float* x) const {
+    float sums[4] = {};
+    ForRuns([&](int run, int64_t key) {
+      const float4 v = *reinterpret_cast<const float4*>(x + key);
+      sums[0] = fmaf(s_[run * 4], v.x, sums[0]);
+      sums[1] = fmaf(s_[run * 4 + 1], v.y, sums[1]);
+      sums[2] = fmaf(s_[run * 4 + 2], v.z, sums[2]);
+      sums[3] = fmaf(s_[run * 4 + 3], v.w, sums[3]);
+    });
+    return ReduceWarp<kLanesPerColumn>((sums[0] + sums[1]) + (sums[2] + sums[3]), Plus());
+  }
+  __device__ void Update(float decay, const float* k, float write) {
+    ForRuns([&](int run, int64_t key) {
+      const float4 v = *reinterpret_cast<const float4*>(k + key);
+      s_[run * 4] = fmaf(v.x, write, decay * s_[run * 4]);
+      s_[run * 4 + 1] = fmaf(v.y, write, decay * s_[run * 4 + 1]);
+      s_[run * 4 + 2] = fmaf(v.z, write, decay * s_[run * 4 + 2]);
+      s_[run * 4 + 3] = fmaf(v.w, write, decay * s_[run * 4 + 3]);
+    });
+  }
+
+ private:
+  template <typename F>
+  __device__ void ForRuns(const F& f) const {
+#pragma unroll
+    for (int run = 0; run < kRuns; ++run) {
+      const int64_t key = (run * kLanesPerColumn + lane_) * 4;
+      if (key < dim_) f(run, key);
+    }
+  }
+
+  const int64_t dim_;
+  const int lane_;
+  float s_[kRuns * 4];
+};
+
+template <typename T, int kKeys>
+__global__ void __launch_bounds__(kDeltaThreads)
+    DeltaRecurrenceKernel(const __grid_constant__ DeltaKernelArgs args) {
+  alignas(16) __shared__ float queries[kRowsAtOnce][kKeys];
+  alignas(16) __shared__ float keys[kRowsAtOnce][kKeys];
+  WaitForPrevious();
+  const DeltaRuleArgs& a = args.a;
+  const DeltaShape& shape = a.shape;
+  const DeltaSlice slice = a.slices[blockIdx.x];
+  if (slice.num_rows == 0) return;
+  WriteChannels<T>(a, slice);
+  const int64_t blocks = CeilDiv(shape.value_dim, kColumns);  // of a head
+  const int64_t head = blockIdx.y / blocks;
+  const int64_t key_head = head / (shape.value_heads / shape.key_heads);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % kLanesPerColumn;
+  const int64_t column = blockIdx.y % blocks * kColumns + thread / kLanesPerColumn;
+  const bool is_used = column < shape.value_dim;
+  const int64_t at = DeltaHeadsAt(shape) + (head * shape.value_dim + column) * shape.key_dim;
+  ColumnPart<kKeys> state(shape.key_dim, lane);
+  if (is_used && slice.slot >= 0) state.Load(a.states + slice.slot * a.slot_floats + at);
+  const DeltaWrite* write = a.writes + slice.first_write;
+  for (int32_t begin = 0; begin < slice.num_rows; begin += kRowsAtOnce) {
+    const int32_t rows = min(kRowsAtOnce, slice.num_rows - begin);
+    const int64_t first_row = slice.row_begin + begin;
+    __syncthreads();  // the rows before are not read any more
+    for (int64_t i = thread; i < rows * shape.key_dim; i += kDeltaThreads) {
+      const int64_t r = i / shape.key_dim;
+      const int64_t from = (first_row + r) * shape.keys() + key_head * shape.key_dim;
+      queries[r][i % shape.key_dim] = args.q[from + i % shape.key_dim];
+      keys[r][i % shape.key_dim] = args.k[from + i % shape.key_dim];
+    }
+    __syncthreads();
+    for (int32_t r = 0; r < rows; ++r) {
+      const int64_t row = first_row + r;
+      const float decay = args.decay[row * shape.value_heads + head];
+      const float beta = args.beta[row * shape.value_heads + head];
+      float* const value = args.v + row * shape.values() + head * shape.value_dim + column;
+      const float v = is_used ? *value : 0.0f;
+      const float recalled = state.Product(keys[r]);
+      state.Update(decay, keys[r], (v - decay * recalled) * beta);
+      const float out = state.Product(queries[r]);
+      if (is_used && lane == 0) *value = out;
+      if (write->num_rows != begin + r + 1) continue;
+      if (is_used) state.Store(a.states + write->slot * a.slot_floats + at);
+      if (begin + r + 1 < slice.num_rows) ++write;
+    }
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kDeltaThreads)
+    DeltaFinishKernel(const __grid_constant__ DeltaKernelArgs args) {
+  WaitForPrevious();
+  const DeltaRuleArgs& a = args.a;
+  const DeltaShape& shape = a.shape;
+  const int64_t row = blockIdx.x;
+  const int64_t head = static_cast<int64_t>(blockIdx.y) * kWarpsPerBlock + threadIdx.x / kWarp;
+  if (a.slice_of_row[row] < 0 || head >= shape.value_heads) return;
+  const float* const x = args.v + row * shape.values() + head * shape.value_dim;
+  const T* const z = static_cast<const T*>(a.inputs) + row * (shape.channels() + shape.values()) +
+                     shape.channels() + head * shape.value_dim;
+  T* const out = static_cast<T*>(a.out) + row * shape.values() + head * shape.value_dim;
+  float squares = 0.0f;
+#pragma unroll
+  for (int j = 0; j < kDimsPerLane; ++j) {
+    const int64_t d = j * kWarp + Lane();
+    if (d < shape.value_dim) squares += x[d] * x[d];
+  }
+  squares = ReduceWarp(squares, Plus());
+  const float inverse = 1.0f / sqrtf(squares / static_cast<float>(shape.value_dim) + a.norm_eps);
+#pragma unroll
+  for (int j = 0; j < kDimsPerLane; ++j) {
+    const int64_t d = j * kWarp + Lane();
+    if (d >= shape.value_dim) continue;
+    const float gate = ToFloat(z[d]);
+    out[d] = FromFloat<T>(x[d] * inverse * a.norm[d] * gate * Sigmoid(gate));
+  }
+}
+
+template <typename T>
+__global__ void GateKernel(const __grid_constant__ GateArgs args) {
+  WaitForPrevious();
+  const int64_t vectors = args.n / kVector;
+  const int64_t i = GlobalThread();
+  if (i >= args.m * vectors) return;
+  const int64_t row = i / vectors;
+  const int64_t column = i % vectors * kVector;
+  float gate[kVector];
+  float x[kVector];
+  LoadFloats(static_cast<const T*>(args.gate) + row * args.ld_gate + column, gate);
+  T* const to = static_cast<T*>(args.x) + row * args.ldx + column;
+  LoadFloats(to, x);
+#pragma unroll
+  for (int j = 0; j < kVector; ++j) x[j] *= Sigmoid(gate[j]);
+  StoreFloats(to, x);
+}
+
+dim3 RowsAndHeads(int64_t rows, int64_t heads) {
+  return dim3(static_cast<unsigned>(rows), static_cast<unsigned>(CeilDiv(heads, kWarpsPerBlock)));
+}
+
+}  // namespace delta_rule_cu
+
+void DeltaRule(const DeltaRuleArgs& args, Stream stream) {
+  const DeltaShape& shape = args.shape;
+  MLC_CHECK(shape.key_heads > 0 && shape.value_heads % shape.key_heads == 0 &&
+            shape.key_dim % 4 == 0 && shape.key_dim <= kMaxDeltaDim &&
+            shape.value_dim <= kMaxDeltaDim && shape.conv_width <= kMaxConvWidth)
+      << shape.key_dim << " by " << shape.value_dim;
+  MLC_CHECK(args.slot_floats % 4 == 0 && args.slot_floats >= DeltaStateFloats(shape));
+  if (args.m == 0) return;
+  DeltaKernelArgs kernel{.a = args,
+                         .q = args.workspace,
+                         .k = nullptr,
+                         .v = nullptr,
+                         .decay = nullptr,
+                         .beta = nullptr};
+  kernel.k = kernel.q + args.m * shape.keys();
+  kernel.v = kernel.k + args.m * shape.keys();
+  kernel.decay = kernel.v + args.m * shape.values();
+  kernel.beta = kernel.decay + args.m * shape.value_heads;
+  const int64_t columns = shape.value_heads * CeilDiv(shape.value_dim, kColumns);
+  const dim3 blocks(static_cast<unsigned>(args.num_slices), static_cast<unsigned>(columns));
+  WithActivationType(args.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    Launch(DeltaPrepareKernel<T>,
+           {.grid = RowsAndHeads(args.m, 2 * shape.key_heads + shape.value_heads),
+            .threads = kDeltaThreads},
+           stream, kernel);
+    const LaunchShape recurrence{.grid = blocks, .threads = kDeltaThreads};
+    if (shape.key_dim <= kMaxDeltaDim / 2) {
+      Launch(DeltaRecurrenceKernel<T, kMaxDeltaDim / 2>, recurrence, stream, kernel);
+    } else {
+      Launch(DeltaRecurrenceKernel<T, kMaxDeltaDim>, recurrence, stream, kernel);
+    }
+    Launch(DeltaFinishKernel<T>,
+           {.grid = RowsAndHeads(args.m, shape.value_heads), .threads = kDeltaThreads}, stream,
+           kernel);
+  });
+}
+
+void Gate(const GateArgs& args, Stream stream) {
+  MLC_CHECK(args.n % kVector == 0 && args.ldx % kVector == 0 && args.ld_gate % kVector == 0)
+      << args.n;
+  if (args.m == 0) return;
+  WithActivationType(args.dtype, [&](auto tag) {
+    Launch(GateKernel<typename decltype(tag)::Type>, OneThreadEach(args.m * (args.n / kVector)),
+           stream, args);
+  });
+}
+
+}  // namespace mlc_native::kernels::cuda

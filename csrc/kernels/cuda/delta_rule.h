@@ -1,0 +1,78 @@
+// The gated delta rule on CUDA, the counterpart of kernels/delta_rule.h for the CPU, which has its
+// formulas: a state for each value head of a sequence, in slots, in place of keys and values.
+//
+// The contracts of kernels.h hold: launches depend on sizes alone, so a captured step serves any
+// sequences, and a row's bits do not depend on the slices that its sequence is fed in. A slot is
+// read or written by a launch, never both, so a step that failed may be repeated.
+#pragma once
+
+#include "kernels/cuda/kernels.h"
+#include "kernels/delta_shape.h"
+
+namespace mlc_native::kernels::cuda {
+
+// A layer's state in a slot: [conv_width - 1, channels], what the convolution reads of the rows
+// before, and then [value_heads, value_dim, key_dim], all float32.
+constexpr int64_t DeltaHeadsAt(const DeltaShape& shape) {
+  return ((shape.conv_width - 1) * shape.channels() + 3) / 4 * 4;
+}
+constexpr int64_t DeltaStateFloats(const DeltaShape& shape) {
+  return DeltaHeadsAt(shape) + shape.values() * shape.key_dim;
+}
+
+// Rows [row_begin, row_begin + num_rows) are one sequence's next ones. Without rows: none are.
+struct DeltaSlice {
+  int32_t row_begin = 0;
+  int32_t num_rows = 0;
+  int32_t slot = -1;  // of the rows before; below zero: there are none
+  int32_t first_write = 0;
+  int32_t num_writes = 0;
+};
+// The state behind the first num_rows rows of a slice goes to this slot; the last of a slice is
+// behind all of its rows.
+struct DeltaWrite {
+  int32_t num_rows = 0;
+  int32_t slot = 0;
+};
+
+inline constexpr int64_t kMaxDeltaDim = 256;  // of a key, or of a value
+inline constexpr int64_t kMaxConvWidth = 8;
+
+struct DeltaRuleArgs {
+  DType dtype = DType::kBFloat16;      // of inputs and out
+  DeltaShape shape{};                  // key_dim is a multiple of 4
+  const void* inputs = nullptr;        // [m, channels + values]: q, k, v of all heads, and z
+  const float* gates = nullptr;        // [m, 2 value_heads]: b, and a
+  const float* convolution = nullptr;  // [conv_width, channels]
+  const float* decay = nullptr;        // [value_heads]
+  const float* decay_bias = nullptr;   // [value_heads]
+  const float* norm = nullptr;         // [value_dim]
+  float norm_eps = 1e-6f;
+  void* out = nullptr;  // [m, values]
+  int64_t m = 0;
+  const DeltaSlice* slices = nullptr;  // [num_slices]
+  int64_t num_slices = 0;
+  const int32_t* slice_of_row = nullptr;  // [m], below zero: an unused row
+  const DeltaWrite* writes = nullptr;
+  float* states = nullptr;     // of the layer, in slot 0
+  int64_t slot_floats = 0;     // from slot to slot, a multiple of 4
+  float* workspace = nullptr;  // DeltaWorkspaceFloats
+};
+constexpr int64_t DeltaWorkspaceFloats(const DeltaShape& shape, int64_t m) {
+  return m * (shape.channels() + 2 * shape.value_heads);
+}
+void DeltaRule(const DeltaRuleArgs& args, Stream stream);
+
+// x[m, n] *= sigmoid(gate[m, n]); n and the strides are multiples of 8.
+struct GateArgs {
+  DType dtype = DType::kBFloat16;
+  const void* gate = nullptr;
+  int64_t ld_gate = 0;
+  void* x = nullptr;
+  int64_t ldx = 0;
+  int64_t m = 0;
+  int64_t n = 0;
+};
+void Gate(const GateArgs& args, Stream stream);
+
+}  // namespace mlc_native::kernels::cuda

@@ -1,0 +1,45 @@
+// DeviceRecurrent is the memory of the states of layers with linear attention on a device; kv/
+// decides who holds a slot. Engine's thread only.
+#pragma once
+
+#include <vector>
+
+#include "arch/model_config.h"
+#include "kernels/cuda/delta_rule.h"
+#include "kernels/cuda/runtime.h"
+
+namespace mlc_native {
+
+inline kernels::DeltaShape DeltaShapeOf(const DeltaConfig& delta) {
+  return {.key_heads = delta.num_key_heads,
+          .value_heads = delta.num_value_heads,
+          .key_dim = delta.key_dim,
+          .value_dim = delta.value_dim,
+          .conv_width = delta.conv_width};
+}
+
+// A view: of slot 0, where the state of each layer begins and how far the next slot is.
+struct CudaRecurrentStates {
+  float* data = nullptr;  // null: there are no slots
+  int64_t slot_floats = 0;
+  std::vector<int64_t> layer_floats;
+};
+
+class DeviceRecurrent {
+ public:
+  DeviceRecurrent() = default;  // no slots
+  // Allocates on the current device. Throws OutOfDeviceMemory. The initial contents are
+  // unspecified.
+  DeviceRecurrent(const ModelConfig& config, int64_t num_slots);
+
+  // 0 for a decoder without such layers.
+  static int64_t BytesPerSlot(const ModelConfig& config);
+
+  const CudaRecurrentStates& view() const { return view_; }
+
+ private:
+  CudaRecurrentStates view_;
+  kernels::cuda::DeviceMemory memory_;
+};
+
+}  // namespace mlc_native

@@ -1,0 +1,111 @@
+// The gated delta rule of one sequence in double precision, and the inputs of its tests.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "kernels/delta_shape.h"
+#include "kernels/reference.h"
+
+namespace mlc_native::kernels::reference {
+
+struct DeltaInputs {
+  using Floats = std::vector<float>;
+
+  DeltaShape shape;
+  int64_t rows = 0;
+  Floats inputs;  // [rows, width]
+  Floats gates;   // [rows, 2 value_heads]
+  Floats convolution, decay, bias, norm;
+  double norm_eps = 1e-5;
+
+  DeltaInputs(const DeltaShape& of, int64_t num_rows, std::mt19937& random)
+      : shape(of), rows(num_rows) {
+    const auto draw = [&](int64_t n, float amplitude, float mean = 0) {
+      std::uniform_real_distribution<float> uniform(mean - amplitude, mean + amplitude);
+      Floats values(static_cast<size_t>(n));
+      for (float& value : values) value = uniform(random);
+      return values;
+    };
+    inputs = draw(rows * width(), 1);
+    gates = draw(rows * 2 * shape.value_heads, 2);
+    convolution = draw(shape.conv_width * shape.channels(), 1);
+    decay = draw(shape.value_heads, 1);
+    bias = draw(shape.value_heads, 1, -3);  // forgets slowly, so that early rows count
+    norm = draw(shape.value_dim, 1);
+  }
+
+  int64_t width() const { return shape.channels() + shape.values(); }
+};
+
+inline double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+// silu of the convolution of a channel at a row.
+inline double Convolved(const DeltaInputs& in, int64_t row, int64_t channel) {
+  double sum = 0;
+  for (int64_t i = 0; i < in.shape.conv_width; ++i) {
+    const int64_t from = row - (in.shape.conv_width - 1) + i;
+    if (from < 0) continue;
+    sum += static_cast<double>(in.convolution[i * in.shape.channels() + channel]) *
+           in.inputs[from * in.width() + channel];
+  }
+  return sum * Sigmoid(sum);
+}
+
+// The elements of a head, with this length; 0: as they are.
+inline std::vector<double> HeadOf(const DeltaInputs& in, int64_t row, int64_t first, int64_t dim,
+                                  double length) {
+  std::vector<double> x(dim);
+  double squares = 1e-6;
+  for (int64_t i = 0; i < dim; ++i) {
+    x[i] = Convolved(in, row, first + i);
+    squares += x[i] * x[i];
+  }
+  for (double& value : x) value *= length == 0 ? 1 : length / std::sqrt(squares);
+  return x;
+}
+
+inline void DeltaHead(const DeltaInputs& in, int64_t head, Matrix* out) {
+  const DeltaShape& s = in.shape;
+  const int64_t key = head / (s.value_heads / s.key_heads) * s.key_dim;
+  std::vector<double> state(s.key_dim * s.value_dim);
+  for (int64_t row = 0; row < in.rows; ++row) {
+    const auto q = HeadOf(in, row, key, s.key_dim, 1 / std::sqrt(static_cast<double>(s.key_dim)));
+    const auto k = HeadOf(in, row, s.keys() + key, s.key_dim, 1);
+    const auto v = HeadOf(in, row, 2 * s.keys() + head * s.value_dim, s.value_dim, 0);
+    const float* const gates = &in.gates[row * 2 * s.value_heads];
+    const double a = static_cast<double>(gates[s.value_heads + head]) + in.bias[head];
+    const double decay = std::exp(-std::exp(in.decay[head]) * std::log1p(std::exp(a)));
+    const double beta = Sigmoid(gates[head]);
+    std::vector<double> o(s.value_dim);
+    double squares = 0;
+    for (int64_t j = 0; j < s.value_dim; ++j) {
+      double recalled = 0;
+      for (int64_t i = 0; i < s.key_dim; ++i) recalled += state[i * s.value_dim + j] * k[i];
+      const double written = beta * (v[j] - decay * recalled);
+      for (int64_t i = 0; i < s.key_dim; ++i) {
+        double& cell = state[i * s.value_dim + j];
+        cell = decay * cell + k[i] * written;
+        o[j] += cell * q[i];
+      }
+      squares += o[j] * o[j];
+    }
+    const double scale = 1 / std::sqrt(squares / static_cast<double>(s.value_dim) + in.norm_eps);
+    for (int64_t j = 0; j < s.value_dim; ++j) {
+      const double z = in.inputs[row * in.width() + s.channels() + head * s.value_dim + j];
+      (*out)[row * s.values() + head * s.value_dim + j] =
+          o[j] * scale * in.norm[j] * z * Sigmoid(z);
+    }
+  }
+}
+
+// [rows, values]
+inline Matrix DeltaRule(const DeltaInputs& in) {
+  Matrix out(in.rows * in.shape.values());
+  for (int64_t head = 0; head < in.shape.value_heads; ++head) DeltaHead(in, head, &out);
+  return out;
+}
+
+}  // namespace mlc_native::kernels::reference
