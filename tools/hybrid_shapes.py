@@ -27,6 +27,17 @@ MROPE: dict[str, Any] = {
 KINDS_OF_LAYERS = ["full_attention", "linear_attention", "linear_attention"]
 
 HYBRID_SHAPES: dict[str, dict[str, Any]] = {
+    "qwen3.5-0.8b": {
+        "model_type": "qwen3_5_text", "vocab_size": 248320, "hidden_size": 1024,
+        "intermediate_size": 3584, "num_hidden_layers": 24, "num_attention_heads": 8,
+        "num_key_value_heads": 2, "head_dim": 256, "max_position_embeddings": 262144,
+        "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "linear_num_key_heads": 16,
+        "linear_num_value_heads": 16, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+        "rope_parameters": {
+            "rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25,
+        },
+    },
     "tiny-qwen3_5_text": {
         "model_type": "qwen3_5_text", **TINY, **DELTA, **MROPE, "tie_word_embeddings": True,
     },

@@ -1,7 +1,8 @@
 // DeltaRule in three launches: what a row's queries, keys, values and gates are (a warp per head of
 // a row), the recurrence (a block per 32 columns of a head of a sequence, whose part of the state
 // stays in registers from row to row), and the norm and gate of what it gives (a warp per head of a
-// row). Gate: a thread per 8 elements.
+// row; those of a first row also write what the next slice's convolutions read). Gate: a thread per
+// 8 elements.
 #include "kernels/cuda/delta_rule.h"
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/one_thread_each.cuh"
@@ -102,8 +103,8 @@ __global__ void __launch_bounds__(kDeltaThreads)
       expf(rate * SoftplusOf(gates[shape.value_heads] + a.decay_bias[head]));
 }
 
-// The last rows of the convolution's inputs in front of each write. The blocks of a slice share the
-// channels.
+// The last rows of the convolution's inputs in front of each write. The blocks of a slice's first
+// row share the channels.
 template <typename T>
 __device__ inline void WriteChannels(const DeltaRuleArgs& a, const DeltaSlice& slice) {
   const int64_t channels = a.shape.channels();
@@ -180,7 +181,7 @@ class ColumnPart {
   float s_[kRuns * 4];
 };
 
-template <typename T, int kKeys>
+template <int kKeys>
 __global__ void __launch_bounds__(kDeltaThreads)
     DeltaRecurrenceKernel(const __grid_constant__ DeltaKernelArgs args) {
   alignas(16) __shared__ float queries[kRowsAtOnce][kKeys];
@@ -190,7 +191,6 @@ __global__ void __launch_bounds__(kDeltaThreads)
   const DeltaShape& shape = a.shape;
   const DeltaSlice slice = a.slices[blockIdx.x];
   if (slice.num_rows == 0) return;
-  WriteChannels<T>(a, slice);
   const int64_t blocks = CeilDiv(shape.value_dim, kColumns);  // of a head
   const int64_t head = blockIdx.y / blocks;
   const int64_t key_head = head / (shape.value_heads / shape.key_heads);
@@ -238,7 +238,11 @@ __global__ void __launch_bounds__(kDeltaThreads)
   const DeltaShape& shape = a.shape;
   const int64_t row = blockIdx.x;
   const int64_t head = static_cast<int64_t>(blockIdx.y) * kWarpsPerBlock + threadIdx.x / kWarp;
-  if (a.slice_of_row[row] < 0 || head >= shape.value_heads) return;
+  const int32_t index = a.slice_of_row[row];
+  if (index < 0) return;
+  const DeltaSlice slice = a.slices[index];
+  if (row == slice.row_begin) WriteChannels<T>(a, slice);
+  if (head >= shape.value_heads) return;
   const float* const x = args.v + row * shape.values() + head * shape.value_dim;
   const T* const z = static_cast<const T*>(a.inputs) + row * (shape.channels() + shape.values()) +
                      shape.channels() + head * shape.value_dim;
@@ -312,9 +316,9 @@ void DeltaRule(const DeltaRuleArgs& args, Stream stream) {
            stream, kernel);
     const LaunchShape recurrence{.grid = blocks, .threads = kDeltaThreads};
     if (shape.key_dim <= kMaxDeltaDim / 2) {
-      Launch(DeltaRecurrenceKernel<T, kMaxDeltaDim / 2>, recurrence, stream, kernel);
+      Launch(DeltaRecurrenceKernel<kMaxDeltaDim / 2>, recurrence, stream, kernel);
     } else {
-      Launch(DeltaRecurrenceKernel<T, kMaxDeltaDim>, recurrence, stream, kernel);
+      Launch(DeltaRecurrenceKernel<kMaxDeltaDim>, recurrence, stream, kernel);
     }
     Launch(DeltaFinishKernel<T>,
            {.grid = RowsAndHeads(args.m, shape.value_heads), .threads = kDeltaThreads}, stream,
