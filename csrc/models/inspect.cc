@@ -15,6 +15,7 @@
 #include "model_files/model_files.h"
 #include "models/kv_storage.h"
 #include "models/loader.h"
+#include "models/recurrent_storage.h"
 #include "support/json.h"
 #include "weights/panel_form.h"
 #include "weights/weight_layout.h"
@@ -266,7 +267,8 @@ class Inspection {
         .Add("weight_format", plan_->description.weight_format)
         .Add("bits_per_weight", BitsPerWeight(*plan_));
     const kernels::KvFormat kv_format = KvFormatFor(KvCacheDType::kAuto, plan_->dtype);
-    json->Add("kv_bytes_per_token", KvStorage::BytesPerToken(*config_, kv_format));
+    json->Add("kv_bytes_per_token", KvStorage::BytesPerToken(*config_, kv_format))
+        .Add("recurrent_bytes_per_slot", RecurrentStorage::BytesPerSlot(*config_));
     KindsOf(*plan_).Write(json);
     json->Name("unused").BeginArray();
     for (const std::string& name : plan_->description.unused_tensors) json->Put(name);

@@ -54,7 +54,9 @@ def _lines(found: dict[str, Any]) -> list[str]:
         lines.append(f"  memory of the weights: {', '.join(sizes)}")
         per_token = quantity(found["kv_bytes_per_token"], "B")
         weights = f"{found['weight_format']}, {found['bits_per_weight']:.2f} bits per weight"
-        lines.append(f"  loaded: {weights}; KV cache {per_token} per token")
+        states = found["recurrent_bytes_per_slot"]
+        per_state = f", states of {quantity(states, 'B')}" if states else ""
+        lines.append(f"  loaded: {weights}; KV cache {per_token} per token{per_state}")
     lines += _table(found.get("matrices", []))
     unused = found.get("unused", [])
     lines += [f"  not used: {name}" for name in unused[:_MAX_UNUSED]]

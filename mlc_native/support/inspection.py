@@ -33,7 +33,8 @@ def inspect_model(model: str | Path, quantization: str | None = None) -> dict[st
           the folder loads, ``loads_as`` of each kind of tensor;
         * if the folder loads: ``weight_format``; ``bits_per_weight``, of all parameters in
           memory; ``memory``, the bytes of the weights as they are
-          (``auto``), as floats and with each ``quantization``; ``kv_bytes_per_token``; ``unused``,
+          (``auto``), as floats and with each ``quantization``; ``kv_bytes_per_token``;
+          ``recurrent_bytes_per_slot``, of the state of layers with linear attention; ``unused``,
           tensors and files that the model does not use;
         * ``has_tokenizer``.
 
