@@ -15,10 +15,12 @@
 // with everything counted once, whatever the engine does:
 //   bytes                packed weights of all matrices with their scales (of experts: of those
 //                        that the rows choose on average), K and V of every sequence's context
-//                        read, K and V of the new rows written
+//                        read, K and V of the new rows written; states of recurrent layers read
+//                        and written
 //   linear operations    2 n k per row; per row of logits alone: the head and, in the last layer,
 //                        what comes after attention
-//   attention operations 4 heads head_dim per row and key that it attends
+//   attention operations 4 heads head_dim per row and key that it attends; of linear attention 7
+//                        per row and element of a state, in float32
 // The bandwidth is the better one of right before and right after a row (GB/s), because what a
 // shared machine gives changes with time. Activations stay in caches and are not counted. `engine`
 // is the part of the time outside Model::Forward: planning, pages, sampling, text, callback.

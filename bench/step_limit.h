@@ -11,6 +11,7 @@
 #include "kernels/packed_format.h"
 #include "kernels_machine.h"
 #include "models/kv_storage.h"
+#include "models/recurrent_storage.h"
 
 namespace mlc_native {
 
@@ -52,7 +53,8 @@ class Limit {
     const kernels::Machine& machine = TheMachine();
     return std::max(StepBytes(step) / machine.bytes_per_second,
                     LinearOperations(step) / machine.Peak(quantization_.arithmetic) +
-                        AttentionOperations(step) / machine.Peak(Arithmetic::kBFloat16));
+                        AttentionOperations(step) / machine.Peak(Arithmetic::kBFloat16) +
+                        DeltaOperations(step) / machine.Peak(Arithmetic::kFloat32));
   }
 
  private:
@@ -66,7 +68,9 @@ class Limit {
           static_cast<double>(config_.linear_rows(role) * config_.linear_columns(role));
       const bool of_experts = role == LinearRole::kExpertGateUp || role == LinearRole::kExpertDown;
       const int64_t used = of_experts ? config_.experts->router.num_chosen : count;
-      (role == LinearRole::kQkv ? qkv_size_ : rest_size_) += size * static_cast<double>(used);
+      const bool of_all_rows = role == LinearRole::kQkv || role == LinearRole::kDeltaInputs ||
+                               role == LinearRole::kDeltaGates;
+      (of_all_rows ? qkv_size_ : rest_size_) += size * static_cast<double>(used);
       if (!of_experts) continue;
       const kernels::PanelLayout panel =
           kernels::LayoutOf(ExpertFormat(&layer == &config_.layers.front()));
@@ -111,7 +115,8 @@ class Limit {
     const auto kv_per_token =
         static_cast<double>(KvStorage::BytesPerToken(config_, kernels::KvFormat::kBFloat16));
     return weight_bytes_ - (1 - UsedExperts(step)) * expert_bytes_ +
-           static_cast<double>(step.sequences * (step.context + 2 * step.rows)) * kv_per_token;
+           static_cast<double>(step.sequences * (step.context + 2 * step.rows)) * kv_per_token +
+           static_cast<double>(2 * step.sequences * RecurrentStorage::BytesPerSlot(config_));
   }
   double LinearOperations(const StepShape& step) const {
     const auto logits_rows = static_cast<double>(step.sequences);
@@ -123,7 +128,17 @@ class Limit {
   double AttentionOperations(const StepShape& step) const {
     const int64_t values = config_.latent ? config_.latent->kv_rank : config_.head_dim;
     const int64_t products = config_.num_heads * (config_.head_dim + values);
-    return 2 * static_cast<double>(products * step.sequences) * step.Keys() * num_layers();
+    return 2 * static_cast<double>(products * step.sequences) * step.Keys() * NumLayers(false);
+  }
+  // A state is multiplied with a key and with a query, scaled, and gets the product of two vectors.
+  double DeltaOperations(const StepShape& step) const {
+    if (!config_.delta) return 0;
+    const int64_t cells = config_.delta->values_size() * config_.delta->key_dim;
+    return 7 * static_cast<double>(cells * step.sequences * step.rows) * NumLayers(true);
+  }
+  double NumLayers(bool are_recurrent) const {
+    return static_cast<double>(
+        std::ranges::count(config_.layers, are_recurrent, &LayerConfig::is_recurrent));
   }
 
   const ModelConfig& config_;

@@ -55,6 +55,15 @@ HYBRID_SHAPES: dict[str, dict[str, Any]] = {
         "model_type": "qwen3_5_moe_text", **TINY, **DELTA, **DELTA_EXPERTS, **MROPE,
         "tie_word_embeddings": False,
     },
+    "tiny-qwen3_5_moe": {
+        "model_type": "qwen3_5_moe",
+        "vision_config": {**QWEN_VISION, "num_position_embeddings": 16},
+        "text_config": {
+            **TINY, **DELTA, **DELTA_EXPERTS, **MROPE, "num_hidden_layers": 3,
+            "layer_types": KINDS_OF_LAYERS,
+        },
+        "tie_word_embeddings": True,
+    },
     "tiny-qwen3_next": {
         "model_type": "qwen3_next", **TINY, **DELTA, **DELTA_EXPERTS, "mlp_only_layers": [1],
         "tie_word_embeddings": False,

@@ -340,6 +340,9 @@ HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "flex_olmo": _QWEN_EXPERTS,
     "mellum": _QWEN_EXPERTS,
     "hy_v3": _HY3_EXPERTS,
+    "qwen3_next": _QWEN_EXPERTS,
+    "qwen3_5_moe": _QWEN_EXPERTS,
+    "qwen3_5_moe_text": _QWEN_EXPERTS,
     "exaone_moe": _QWEN_EXPERTS
     | {"mlp.gate.e_score_correction_bias": ("mlp.e_score_correction_bias",)},
     "axk1": _QWEN_EXPERTS
