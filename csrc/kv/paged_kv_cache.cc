@@ -125,6 +125,11 @@ void PagedKvCache::KeepState(int64_t seq_id) noexcept {
   }
 }
 
+void PagedKvCache::DropKeptStates(int64_t seq_id, int64_t num_tokens) {
+  std::erase_if(Get(seq_id).kept,
+                [&](const PlacedState& state) { return state.position <= num_tokens; });
+}
+
 void PagedKvCache::ReserveStates(int64_t seq_id, std::span<const StatePlace> places) {
   Sequence& seq = Get(seq_id);
   MLC_CHECK(has_states() && (seq.length == 0 || state_slot(seq_id) >= 0))

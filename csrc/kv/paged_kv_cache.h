@@ -85,7 +85,9 @@ class PagedKvCache {
   void KeepState(int64_t seq_id) noexcept;
   // Those that are kept for the prefix cache, ascending, until it has them.
   std::span<const PlacedState> kept_states(int64_t seq_id) const { return Get(seq_id).kept; }
-  void DropKeptStates(int64_t seq_id) { Get(seq_id).kept.clear(); }
+  // Those of the first so many tokens; the prefix cache gets later ones when their steps are
+  // collected.
+  void DropKeptStates(int64_t seq_id, int64_t num_tokens);
   // length += num_tokens. Requires: the tokens are reserved.
   void Commit(int64_t seq_id, int64_t num_tokens);
   // Drops the last num_tokens tokens and all reservations, and undoes a copy-on-write that has not

@@ -104,6 +104,7 @@ void PrefixCache::Insert(int64_t seq_id, std::span<const int32_t> tokens, int64_
     });
     tree_.Touch(*match.node);
     AddStates(seq_id, match);
+    kv_->DropKeptStates(seq_id, std::ssize(tokens));
   } catch (const std::bad_alloc&) {
     // Not caching is allowed; the sequence itself is unchanged.
   }
@@ -125,7 +126,6 @@ void PrefixCache::AddStates(int64_t seq_id, const Tree::Match& match) {
     states_.push_back({node, state.position, CachedPage(state.slot), ++num_uses_});
     states_.back().slot.set_hold(CacheHold::kTail);
   }
-  kv_->DropKeptStates(seq_id);
 }
 
 void PrefixCache::DropStates(const Node& node, int64_t end) {

@@ -139,6 +139,20 @@ TEST_F(RecurrentStatesTest, AStateWherePromptsDivergeServesTheNextOne) {
   Audit();  // the node was split, and the state is in its upper part
 }
 
+// As where a prompt takes two steps, and the second one is in flight when the first is collected.
+TEST_F(RecurrentStatesTest, StatesOfStepsInFlightWaitUntilTheyAreCollected) {
+  kv_.AddSequence(0);
+  Append(0, 16, {16});
+  Append(0, 14, {13, 14}, 1);
+  cache_.Insert(0, Make(16));
+  EXPECT_EQ(cache_.num_states(), 0);
+  EXPECT_EQ(kv_.kept_states(0).size(), 1u);
+  cache_.Insert(0, Make(30));
+  EXPECT_EQ(cache_.Find(Make(30)).length, 29);
+  EXPECT_TRUE(kv_.kept_states(0).empty());
+  kv_.RemoveSequence(0);
+}
+
 TEST_F(RecurrentStatesTest, SlotsAreReclaimedFromTheStateThatWasUsedLeast) {
   for (int32_t i = 0; i < 4; ++i) Serve(Make(10, i));
   EXPECT_EQ(cache_.num_states(), kNumSlots);
