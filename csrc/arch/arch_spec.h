@@ -390,7 +390,8 @@ struct ArchSpec {
   // "linear_attention", else all but each full_attention_interval-th. Fields: linear_num_key_heads,
   // linear_num_value_heads, linear_key_head_dim, linear_value_head_dim, linear_conv_kernel_dim.
   bool has_delta_layers = false;
-  bool gates_attention = false;  // by what kGatedQ has alongside the queries
+  std::span<const ProjectionName> split_qkvz{};  // in a GGUF file where has_split_qkvz_proj
+  bool gates_attention = false;                  // by what kGatedQ has alongside the queries
 
   ArchDefaults defaults{};
 };

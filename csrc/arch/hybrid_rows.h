@@ -27,10 +27,17 @@ inline constexpr ProjectionName kFusedDelta[] = {
     {"linear_attn.in_proj_qkvz", LinearRole::kDeltaInputs, Rows::kDeltaInputsOfGroups},
     {"linear_attn.in_proj_ba", LinearRole::kDeltaGates, Rows::kDeltaGatesOfGroups},
 };
+inline constexpr ProjectionName kSplitDelta[] = {
+    {"linear_attn.in_proj_qkv", LinearRole::kDeltaInputs, Rows::kDeltaQkv},
+    {"linear_attn.in_proj_z", LinearRole::kDeltaInputs, Rows::kDeltaValues},
+    {"linear_attn.in_proj_ba", LinearRole::kDeltaGates, Rows::kDeltaGatesOfGroups},
+};
 inline constexpr auto kSeparateDeltaProjections =
     Join(kGatedQkv, kOut, kSeparateDelta, kDeltaOut, kSeparateFfn);
 inline constexpr auto kFusedDeltaProjections =
     Join(kGatedQkv, kOut, kFusedDelta, kDeltaOut, kSeparateFfn);
+inline constexpr auto kSplitDeltaProjections =
+    Join(kGatedQkv, kOut, kSplitDelta, kDeltaOut, kSeparateFfn);
 
 inline constexpr VectorName kDeltaVectors[] = {
     {"linear_attn.conv1d.weight", VectorRole::kConvolution},
@@ -87,6 +94,7 @@ constexpr ArchSpec WithText(ArchSpec spec) {
 constexpr ArchSpec Qwen3Next() {
   ArchSpec spec = WithDeltaLayersAndExperts("Qwen3NextForCausalLM");
   spec.projections = kFusedDeltaProjections;
+  spec.split_qkvz = kSplitDeltaProjections;
   spec.ffn_size_field = "intermediate_size";
   spec.reads_mrope = false;
   spec.experts.renormalize = "norm_topk_prob";

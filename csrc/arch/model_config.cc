@@ -149,6 +149,8 @@ void ReadDelta(const ConfigFields& fields, ModelConfig& config) {
     fields.FailValue("linear_num_value_heads", "a multiple of \"linear_num_key_heads\" = " +
                                                    std::to_string(delta.num_key_heads));
   }
+  const bool splits = fields.Bool("has_split_qkvz_proj", false);
+  if (splits && !config.arch->split_qkvz.empty()) config.projections = config.arch->split_qkvz;
   config.delta = delta;
 }
 

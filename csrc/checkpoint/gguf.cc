@@ -14,13 +14,15 @@ namespace mlc_native {
 namespace {
 
 // Cuts "blk.7.attn_q.weight" into "7", "attn_q" and "weight"; outside of layers the first is "".
+// "blk.7.ssm_a" has no ending.
 std::array<std::string_view, 3> Cut(std::string_view name) {
   constexpr std::string_view kBlock = "blk.";
   const size_t ending = std::min(name.rfind('.'), name.size());
   const std::string_view suffix = name.substr(std::min(ending + 1, name.size()));
   if (!name.starts_with(kBlock)) return {"", name.substr(0, ending), suffix};
   const size_t dot = name.find('.', kBlock.size());
-  if (dot == std::string_view::npos || dot >= ending) return {"", name, ""};
+  if (dot == std::string_view::npos) return {"", name, ""};
+  if (dot == ending) return {name.substr(kBlock.size(), dot - kBlock.size()), suffix, ""};
   return {name.substr(kBlock.size(), dot - kBlock.size()), name.substr(dot + 1, ending - dot - 1),
           suffix};
 }
@@ -32,6 +34,15 @@ class Converter {
     const std::string key = std::string(family_.name) + ".attention.head_count";
     heads_ = first.IntegerOfLayers(key).value_or(0);
     kv_heads_ = first.IntegerOfLayers(key + "_kv").value_or(heads_);
+    if (!family_.tiles_value_heads) return;
+    const auto size = [&](const char* name) {
+      constexpr int64_t kMost = 1 << 24;  // above what the reader of the configuration allows
+      const std::string ssm = std::string(family_.name) + ".ssm.";
+      return std::clamp(first.Integer(ssm + name).value_or(0), int64_t{0}, kMost);
+    };
+    key_heads_ = size("group_count");
+    keys_size_ = key_heads_ * size("state_size");
+    value_heads_ = size("time_step_rank");
   }
 
   TensorFile Convert(const GgufFile& file) const {
@@ -54,7 +65,7 @@ class Converter {
     const GgufTensorName* name =
         layer.empty() ? FindGgufTensorOutside(stored) : FindGgufTensor(family_, stored);
     const std::string before = layer.empty() ? "" : "model.layers." + std::string(layer) + '.';
-    const std::string after = '.' + std::string(ending);
+    const std::string after = ending.empty() ? "" : '.' + std::string(ending);
     if (name == nullptr) {
       if (stored == "attn_qkv") return AddFusedQkv(file, info, before + "self_attn.", after, out);
       if (stored == "ffn_gate_up_exps") return AddFusedExperts(file, info, before, after, out);
@@ -62,7 +73,9 @@ class Converter {
     }
     info.name = before + std::string(name->plain) + (name->has_ending ? after : "");
     if (name->plain.find('#') != name->plain.npos) return AddEach(file, info, out);
-    FitDimensions(name->num_dimensions, &info.shape);
+    FindTiles(file, name->value_heads, &info);
+    info.is_negative_power = name->is_negative_power;
+    FitDimensions(*name, &info.shape);
     if (family_.interleaves_heads && stored == "attn_q") Interleave(file, heads_, &info);
     if (family_.interleaves_heads && stored == "attn_k") Interleave(file, kv_heads_, &info);
     Put(std::move(info), out);
@@ -76,9 +89,32 @@ class Converter {
     out->tensors.push_back(std::move(info));
   }
 
-  static void FitDimensions(size_t count, std::vector<int64_t>* shape) {
-    while (count > shape->size()) shape->insert(shape->begin(), 1);
-    while (count != 0 && count < shape->size() && shape->front() == 1) shape->erase(shape->begin());
+  static void FitDimensions(const GgufTensorName& name, std::vector<int64_t>* shape) {
+    const size_t count = name.num_dimensions;
+    const size_t place = std::min(name.place_of_ones, shape->size());
+    const auto at = [&] { return shape->begin() + static_cast<std::ptrdiff_t>(place); };
+    while (count > shape->size()) shape->insert(at(), 1);
+    while (count != 0 && count < shape->size() && *at() == 1) shape->erase(at());
+  }
+
+  // The configuration refuses numbers of heads that do not fit together.
+  void FindTiles(const GgufFile& file, GgufValueHeads heads, TensorInfo* info) const {
+    if (heads == GgufValueHeads::kNone || info->shape.empty() || key_heads_ < 1 ||
+        value_heads_ <= key_heads_ || value_heads_ % key_heads_ != 0) {
+      return;
+    }
+    const bool in_columns = heads == GgufValueHeads::kColumns;
+    const int64_t first = heads == GgufValueHeads::kRowsBehindKeys ? 2 * keys_size_ : 0;
+    const int64_t size = in_columns ? info->shape.back() : info->shape.front();
+    if (size <= first || (size - first) % value_heads_ != 0) {
+      FailTensor(file.path(), info->name,
+                 "shape " + ShapeString(info->shape) + " is not that of " +
+                     std::to_string(value_heads_) + " value heads of linear attention");
+    }
+    info->tiled_heads = {.key_heads = key_heads_,
+                         .size = (size - first) / value_heads_,
+                         .first = first,
+                         .in_columns = in_columns};
   }
 
   static void Interleave(const GgufFile& file, int64_t heads, TensorInfo* info) {
@@ -182,6 +218,10 @@ class Converter {
   const GgufFamily& family_;
   int64_t heads_ = 0;
   int64_t kv_heads_ = 0;
+  // Of linear attention whose value heads are tiled.
+  int64_t key_heads_ = 0;
+  int64_t keys_size_ = 0;  // of all heads
+  int64_t value_heads_ = 0;
 };
 
 }  // namespace

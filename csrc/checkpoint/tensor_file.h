@@ -16,6 +16,16 @@
 
 namespace mlc_native {
 
+// Of a GGUF file: rows or columns that are those of the value heads of linear attention, first the
+// first one of each key head, then the second one of each, and so on. In a folder those of a key
+// head follow one another.
+struct TiledHeads {
+  int64_t key_heads = 0;  // 0: they are in order
+  int64_t size = 0;       // rows or columns of a value head
+  int64_t first = 0;      // rows in front of the value heads, which are in order
+  bool in_columns = false;
+};
+
 struct TensorInfo {
   std::string name;
   std::string dtype_name;      // as safetensors names it, "BF16", or GGUF, "Q8_0"
@@ -26,6 +36,8 @@ struct TensorInfo {
   // Of a GGUF file: the rows are those of so many heads, and in each head they alternate between
   // its first and its second half. 0: in order.
   int64_t interleaved_heads = 0;
+  TiledHeads tiled_heads{};
+  bool is_negative_power = false;  // likewise; for the weight x it has -e^x
 
   uint64_t end() const { return begin + bytes; }
 };

@@ -41,6 +41,11 @@ constexpr Renamed kIntegers[] = {
     {"leading_dense_block_count", "first_k_dense_replace"},
     {"leading_dense_block_count", "moe_layer_start_index"},
     {"interleave_moe_layer_step", "moe_layer_interval"},
+    {"full_attention_interval", "full_attention_interval"},
+    {"ssm.group_count", "linear_num_key_heads"},
+    {"ssm.state_size", "linear_key_head_dim"},
+    {"ssm.time_step_rank", "linear_num_value_heads"},
+    {"ssm.conv_kernel", "linear_conv_kernel_dim"},
 };
 constexpr Renamed kNumbers[] = {
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
@@ -79,6 +84,7 @@ class ConfigWriter {
     WriteExperts();
     WriteProperties();
     family_.is_latent ? WriteLatentSizes() : WriteDerivedSizes();
+    if (family_.is_hybrid) WriteDeltaSizes();
     WriteWindows();
     WriteRope();
     if (family_.adds_one_to_norms) json_.Add("norms_hold_offset", true);
@@ -226,6 +232,20 @@ class ConfigWriter {
     }
   }
 
+  // Of linear attention, what has no key of its own.
+  void WriteDeltaSizes() {
+    for (const char* key : {"ssm.group_count", "ssm.state_size", "ssm.conv_kernel"}) Require(key);
+    const int64_t size = Required("ssm.inner_size");
+    const int64_t heads = Required("ssm.time_step_rank");
+    if (heads < 1 || size % heads != 0) {
+      file_.Fail(Key("ssm.inner_size"), "= " + std::to_string(size) + " must be a multiple of " +
+                                            Key("ssm.time_step_rank") + " = " +
+                                            std::to_string(heads));
+    }
+    json_.Add("linear_value_head_dim", size / heads);
+    json_.Add("has_split_qkvz_proj", !Has("blk.0.ssm_in.weight"));
+  }
+
   // What llama.cpp knows by the family.
   void WriteDerivedSizes() {
     Require("attention.head_count");
@@ -356,7 +376,8 @@ class ConfigWriter {
     const std::string_view name = tensor.name;
     return tensor.shape.size() < 2 || name.ends_with(".bias") ||
            name.find("_norm.") != std::string_view::npos ||
-           name.find("ffn_gate_inp") != std::string_view::npos;
+           name.find("ffn_gate_inp") != std::string_view::npos ||
+           name.find("ssm_conv1d") != std::string_view::npos;
   }
 
   // The type of what is not kept in its stored form: that of the matrices of floats, the one with

@@ -12,6 +12,14 @@
 
 namespace mlc_native {
 
+// What of a tensor is those of the value heads of linear attention.
+enum class GgufValueHeads : uint8_t {
+  kNone,
+  kRows,
+  kRowsBehindKeys,  // behind those of the queries and keys of all heads
+  kColumns,
+};
+
 // What a tensor of a GGUF file is called in a folder of transformers.
 struct GgufTensorName {
   std::string_view stored;  // "blk.7.<stored>.weight"; outside of layers "<stored>.weight"
@@ -19,7 +27,10 @@ struct GgufTensorName {
   // each element of its first dimension.
   std::string_view plain;
   bool has_ending = true;     // ".weight" or ".bias" follows `plain`
-  size_t num_dimensions = 0;  // with as many of size 1 in front as that takes; 0: as stored
+  size_t num_dimensions = 0;  // with as many of size 1 as that takes; 0: as stored
+  size_t place_of_ones = 0;   // so many dimensions are in front of those of size 1
+  GgufValueHeads value_heads = GgufValueHeads::kNone;
+  bool is_negative_power = false;  // of the weight x, -e^x is stored
 };
 
 // Values of the key expert_gating_func: how the scores of experts become weights.
@@ -38,6 +49,8 @@ struct GgufFamily {
   // The rows of a head of q and k alternate between its halves, for a rotation of neighbours.
   bool interleaves_heads = false;
   bool is_latent = false;               // attention: the sizes of its heads have keys of their own
+  bool is_hybrid = false;               // most layers have linear attention
+  bool tiles_value_heads = false;       // of linear attention: they have the order of TiledHeads
   bool adds_one_to_norms = false;       // they are stored as norm_weight_offset + weight
   bool truncates_yarn = true;           // what "truncate" of config.json says
   bool may_lack_windows = false;        // no layer has one, unless a key says how long it is

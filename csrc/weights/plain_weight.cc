@@ -168,11 +168,8 @@ class AlternatingRows : public WeightSource {
 }  // namespace
 
 std::unique_ptr<WeightSource> OpenPlain(const Checkpoint::Entry& entry,
-                                        std::span<const int64_t> shape, const JoinedPlace& joined) {
-  auto weight = std::make_unique<PlainWeight>(entry, shape, joined.index);
-  if (!joined.transposed) return weight;
-  const int64_t transposed[] = {shape[1], shape[0]};
-  return Transposed(std::make_unique<PlainWeight>(entry, transposed, joined.index), shape);
+                                        std::span<const int64_t> shape, int64_t index) {
+  return std::make_unique<PlainWeight>(entry, shape, index);
 }
 
 std::unique_ptr<WeightSource> Transposed(std::unique_ptr<WeightSource> stored,

@@ -9,9 +9,9 @@
 
 namespace mlc_native {
 
-// Requires: the entry is of floats and has room for the weight of `shape` at that place.
+// Weight `index` of those of `shape` that the entry joins. Requires: it is of floats and has it.
 std::unique_ptr<WeightSource> OpenPlain(const Checkpoint::Entry& entry,
-                                        std::span<const int64_t> shape, const JoinedPlace& joined);
+                                        std::span<const int64_t> shape, int64_t index);
 
 // The weight of `shape` whose transpose is stored.
 std::unique_ptr<WeightSource> Transposed(std::unique_ptr<WeightSource> stored,

@@ -10,6 +10,7 @@
 #include "weights/mxfp4_weight.h"
 #include "weights/plain_weight.h"
 #include "weights/quantized_formats.h"
+#include "weights/stored_order.h"
 
 namespace mlc_native {
 namespace {
@@ -41,55 +42,6 @@ void CheckPlain(const Checkpoint::Entry& entry, std::span<const int64_t> shape) 
             (entry.file->path.ends_with(".gguf") ? "; matrices also " + GgufBlockTypeList() : ""));
   }
 }
-
-// The rows of another source in the order that attention expects: those of the first half of a head
-// and then those of the second one.
-class SortedHeads : public WeightSource {
- public:
-  SortedHeads(std::unique_ptr<WeightSource> source, const TensorInfo& tensor)
-      : WeightSource(source->parts()),
-        source_(std::move(source)),
-        head_rows_(tensor.shape[0] / tensor.interleaved_heads),
-        columns_(tensor.shape.size() > 1 ? tensor.shape[1] : 1) {}
-
-  DType dtype() const override { return source_->dtype(); }
-  void Load() override { source_->Load(); }
-  void Drop() override { source_->Drop(); }
-  bool is_stored_as_floats() const override { return source_->is_stored_as_floats(); }
-  void ReadRows(int64_t begin, int64_t end, std::span<std::byte> out) const override {
-    const size_t bytes = static_cast<size_t>(columns_) * DTypeSize(dtype());
-    ForRows(begin, end, [&](int64_t row, int64_t i) {
-      source_->ReadRows(row, row + 1, out.subspan(static_cast<size_t>(i) * bytes, bytes));
-    });
-  }
-  void Decode(int64_t begin, int64_t end, float* out) const override {
-    ForRows(begin, end,
-            [&](int64_t row, int64_t i) { source_->Decode(row, row + 1, out + i * columns_); });
-  }
-  std::optional<CodeForm> code_form() const override { return source_->code_form(); }
-  void ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const override {
-    const CodeForm form = *code_form();
-    const int64_t groups = form.num_groups * form.scale_words();
-    ForRows(begin, end, [&](int64_t row, int64_t i) {
-      source_->ReadCodes(row, row + 1, codes + i * columns_, scales + i * groups);
-    });
-  }
-
- private:
-  // Calls f(stored row, index) for each row.
-  template <typename F>
-  void ForRows(int64_t begin, int64_t end, const F& f) const {
-    const int64_t half = head_rows_ / 2;
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t in_head = row % head_rows_;
-      f(row - in_head + 2 * (in_head % half) + in_head / half, row - begin);
-    }
-  }
-
-  std::unique_ptr<WeightSource> source_;
-  int64_t head_rows_;
-  int64_t columns_;
-};
 
 }  // namespace
 
@@ -146,13 +98,12 @@ std::unique_ptr<WeightSource> WeightSet::OpenStored(const std::string& name,
     if (entry->tensor->shape == plain.StoredShape(shape)) joined = plain;
   }
   CheckPlain(*entry, joined.StoredShape(shape));
-  if (entry->tensor->dtype == std::nullopt && joined.transposed) {
-    return Transposed(OpenGgufBlocks(*entry), shape);
-  }
-  std::unique_ptr<WeightSource> source =
-      entry->tensor->dtype ? OpenPlain(*entry, shape, joined) : OpenGgufBlocks(*entry);
-  if (entry->tensor->interleaved_heads == 0) return source;
-  return std::make_unique<SortedHeads>(std::move(source), *entry->tensor);
+  std::vector<int64_t> stored(shape.begin(), shape.end());
+  if (joined.transposed) std::ranges::reverse(stored);
+  std::unique_ptr<WeightSource> source = InStoredOrder(
+      entry->tensor->dtype ? OpenPlain(*entry, stored, joined.index) : OpenGgufBlocks(*entry),
+      *entry->tensor);
+  return joined.transposed ? Transposed(std::move(source), shape) : std::move(source);
 }
 
 }  // namespace mlc_native

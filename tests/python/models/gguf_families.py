@@ -15,6 +15,7 @@ from typing import Any
 import gguf
 import numpy as np
 from gguf import MODEL_ARCH as Arch
+from gguf_hybrid import HYBRID, add_hybrid_sizes, hybrid_change
 from quantized_checkpoints import Tensors
 
 ARCHITECTURES = {
@@ -29,6 +30,10 @@ ARCHITECTURES = {
     "Qwen3MoeForCausalLM": Arch.QWEN3MOE,
     "Qwen3VLForConditionalGeneration": Arch.QWEN3VL,
     "Qwen3VLMoeForConditionalGeneration": Arch.QWEN3VLMOE,
+    "Qwen3NextForCausalLM": Arch.QWEN3NEXT,
+    "Qwen3_5ForCausalLM": Arch.QWEN35,
+    "Qwen3_5ForConditionalGeneration": Arch.QWEN35,
+    "Qwen3_5MoeForCausalLM": Arch.QWEN35MOE,
     "Phi3ForCausalLM": Arch.PHI3,
     "PhimoeForCausalLM": Arch.PHIMOE,
     "GemmaForCausalLM": Arch.GEMMA,
@@ -168,6 +173,8 @@ def change_of(arch: Arch, config: Config, name: str) -> Change:
         return Change((plain,), lambda t: [permute(t, heads)], lambda p: unpermute(p[0], heads))
     if ".kv_b_proj." in name and not config.get("old_converter"):
         return key_value_up_change(config, plain)
+    if arch in HYBRID and (hybrid := hybrid_change(arch, config, plain)):
+        return Change(*hybrid)
     if arch in ADDS_ONE and name.endswith("norm.weight"):
         one = np.float32(1)
         return Change((plain,), lambda t: [t + one], lambda p: p[0] - one)
@@ -211,7 +218,8 @@ def split_numbered(tensors: Tensors, names: Tensors) -> Tensors:
 
 def is_vector(own: str) -> bool:
     """Whether the converter keeps floats of 32 bits, whatever type is asked for."""
-    return not own.endswith(".weight") or "_norm." in own or "ffn_gate_inp" in own
+    floats = ("_norm.", "ffn_gate_inp", "ssm_conv1d")
+    return not own.endswith(".weight") or any(name in own for name in floats)
 
 
 # ---- Numbers ----
@@ -239,10 +247,13 @@ def add_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
     dim = config.get("head_dim") or config["hidden_size"] // heads
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
-    guessing = config.get("num_nextn_predict_layers") or 0  # whose tensors may be left out
+    guessing = 0  # layers, whose tensors may be left out
+    for name in ("num_nextn_predict_layers", "mtp_num_hidden_layers"):
+        guessing = config.get(name) or guessing
     writer.add_block_count(config["num_hidden_layers"] + guessing)
     writer.add_nextn_predict_layers(guessing)
-    writer.add_feed_forward_length(config["intermediate_size"])
+    if "intermediate_size" in config:
+        writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(heads)
     latent = arch in LATENT
     writer.add_head_count_kv(1 if latent else config["num_key_value_heads"])
@@ -268,6 +279,8 @@ def add_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
         writer.add_final_logit_softcapping(config["final_logit_softcapping"])
     add_rope(writer, config, arch, dim)
+    if arch in HYBRID:
+        add_hybrid_sizes(writer, config)
     add_windows(writer, config, arch)
     add_experts(writer, config, arch)
 

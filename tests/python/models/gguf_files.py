@@ -30,7 +30,7 @@ from quantized_checkpoints import WEIGHTS, Tensors, from_bfloat16, load_file, sa
 
 # Of a matrix: its name in the file -> its type.
 TypeOf = Callable[[str], Type]
-Metadata = dict[str, float | bool | list[int]]
+Metadata = dict[str, float | int | bool | list[int]]
 
 
 # Of blocks for which there is no quantizer in Python.
@@ -45,21 +45,31 @@ PLACES_OF_SCALES = {
 }
 
 
-def random_blocks(shape: tuple[int, ...], kind: Type, rng: np.random.Generator) -> np.ndarray:
-    """Blocks of any bits with sane scales."""
+def random_blocks(
+    shape: tuple[int, ...], kind: Type, rng: np.random.Generator, centred: bool = False
+) -> np.ndarray:
+    """Blocks of any bits with sane scales; of Q4_K, also with means of 0."""
     elements, size = gguf.GGML_QUANT_SIZES[kind]
     blocks = rng.integers(0, 256, (*shape[:-1], shape[-1] // elements, size), np.uint8)
     for place in PLACES_OF_SCALES[kind]:
         scale = rng.uniform(1e-4, 6e-4, blocks.shape[:-1]).astype("<f2")
         blocks[..., place : place + 2] = scale[..., None].view(np.uint8)
+    if centred:  # the minimum of a group is half of what its codes can add
+        assert kind == Type.Q4_K
+        scale = blocks[..., :2].copy().view("<f2")
+        blocks[..., 2:4] = (scale * np.float16(7.5)).view(np.uint8)
+        blocks[..., 8:12] = blocks[..., 4:8]
+        blocks[..., 12:16] = (blocks[..., 12:16] & 15) * 17
     return blocks.reshape(*shape[:-1], -1)
 
 
-def encode(weight: np.ndarray, kind: Type, rng: np.random.Generator) -> np.ndarray:
+def encode(
+    weight: np.ndarray, kind: Type, rng: np.random.Generator, centred: bool = False
+) -> np.ndarray:
     if kind in (Type.F32, Type.F16):
         return weight.astype(np.float32 if kind == Type.F32 else np.float16)
     if kind in PLACES_OF_SCALES:
-        return random_blocks(weight.shape, kind, rng)
+        return random_blocks(weight.shape, kind, rng, centred)
     return gguf.quants.quantize(weight, kind)
 
 
@@ -118,14 +128,15 @@ def write_gguf(
     pre: str = "",
     seed: int = 0,
     fused: bool = False,
+    centred: bool = False,
     metadata: Metadata | None = None,
     **options: Any,
 ) -> Path:
     """Writes ``folder`` as a GGUF file, and the values that its tensors then have as ``floats``.
 
     ``pre`` names the tokenizer's splitting; "": no tokenizer. ``fused``: q, k and v are one tensor,
-    and so are the gates and ups of experts. ``metadata`` is what it has besides. ``options`` are
-    those of the writer.
+    and so are the gates and ups of experts. ``centred`` is that of ``random_blocks``. ``metadata``
+    is what it has besides. ``options`` are those of the writer.
     """
     config = json.loads((folder / "config.json").read_text())
     config |= {**config.get("text_config", {}), "architectures": config["architectures"]}
@@ -139,6 +150,8 @@ def write_gguf(
     for key, value in (metadata or {}).items():
         if isinstance(value, bool):
             writer.add_bool(key, value)
+        elif isinstance(value, int):
+            writer.add_uint32(key, value)
         elif isinstance(value, list):
             writer.add_array(key, value)
         else:
@@ -171,7 +184,7 @@ def write_gguf(
                 if len(held) == count:
                     writer.add_tensor(joined, np.concatenate(held, axis), raw_dtype=kind)
             else:
-                data = encode(part, kind, rng)
+                data = encode(part, kind, rng, centred)
                 writer.add_tensor(own, data, raw_dtype=kind)
             parts.append(decode(data, kind))
         values[name] = change.undo(parts)

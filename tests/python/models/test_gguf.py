@@ -18,7 +18,13 @@ import pytest
 from fake_model import find_test_library
 from gguf import GGMLQuantizationType as Type
 from gguf_files import Metadata, write_gguf
-from paged_driver import PagedModel, PagedSequence, random_tokens, relative_error
+from paged_driver import (
+    PagedModel,
+    PagedSequence,
+    random_tokens,
+    relative_error,
+    transformers_logits,
+)
 from quantized_checkpoints import WEIGHTS, load_file
 
 from mlc_native import MLCEngine, inspect_model
@@ -53,6 +59,18 @@ QWEN3_VL_MOE = SHAPES["tiny-qwen3_vl_moe"]["text_config"] | {
     "moe_intermediate_size": 96,
     "tie_word_embeddings": False,
 }
+QWEN3_5 = SHAPES["tiny-qwen3_5"]["text_config"] | {
+    "num_hidden_layers": 4,
+    "layer_types": None,
+    "linear_num_value_heads": 12,
+    "attention_bias": False,
+}
+HYBRID_MOE = {
+    "moe_intermediate_size": 64,
+    "shared_expert_intermediate_size": 96,
+    "linear_value_head_dim": 64,
+    "mlp_only_layers": [],
+}
 FAMILIES: dict[str, dict[str, Any]] = {
     "tiny-llama": {},
     "tiny-mistral": {"sliding_window": None},
@@ -65,6 +83,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "tiny-qwen3_moe": {"mlp_only_layers": [], "moe_intermediate_size": 64},
     "tiny-qwen3_vl": {},
     "tiny-qwen3_vl_moe": {"text_config": QWEN3_VL_MOE},
+    "tiny-qwen3_5_text": {"linear_value_head_dim": 64},
+    "tiny-qwen3_5": {"text_config": QWEN3_5},
+    "tiny-qwen3_5_moe_text": HYBRID_MOE,
+    "tiny-qwen3_next": HYBRID_MOE,
     "tiny-phi3": {},
     "tiny-phimoe": {"intermediate_size": 64, "router_jitter_noise": 0.01},
     "tiny-gemma": {},
@@ -180,6 +202,16 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
             }
         },
     ),
+    "value-heads-that-share-blocks": ("tiny-qwen3_5_text", {"mtp_num_hidden_layers": 1}),
+    "one-value-head-of-each-key-head": (
+        "tiny-qwen3_5_text",
+        {"linear_num_value_heads": 2, "linear_value_head_dim": 64},
+    ),
+    "one-tensor-of-inputs": ("tiny-qwen3_next", HYBRID_MOE | {"old_converter": True}),
+    "every-other-layer-attends": (
+        "tiny-qwen3_5_text",
+        {"layer_types": ["linear_attention", "full_attention"] * 2},
+    ),
     "layers-that-guess": (
         "tiny-glm4_moe",
         {"moe_intermediate_size": 64, "num_nextn_predict_layers": 2},
@@ -246,7 +278,8 @@ def check_logits(tmp_path: Path, like: str, overrides: dict[str, Any], **options
     # Norms that are stored with 1 added are rounded, as are HunYuan's wavelengths and DeepSeek's
     # mscale.
     exact = not any(name in like for name in ("llama", "apertus", "gemma", "nemotron", "hunyuan",
-                                              "deepseek_v3", "mistral4"))  # fmt: skip
+                                              "deepseek_v3", "mistral4", "qwen3_5",
+                                              "qwen3_next"))  # fmt: skip
     assert np.array_equal(ours, theirs) if exact else relative_error(ours, theirs) < 1e-5
 
 
@@ -262,7 +295,7 @@ def test_a_factor_of_rope_without_a_type_is_linear(tmp_path: Path, key: str) -> 
 
 
 def matrices_of(
-    tmp_path: Path, kind: Type | dict[str, Type], like: str = "tiny-llama"
+    tmp_path: Path, kind: Type | dict[str, Type], like: str = "tiny-llama", **sizes: Any
 ) -> tuple[Path, dict[str, np.ndarray]]:
     """A file whose matrices have this type, or one by their names, and their values."""
     shape = {
@@ -270,7 +303,7 @@ def matrices_of(
         "intermediate_size": 512,
         "head_dim": 64,
         "num_hidden_layers": 1,
-    }
+    } | sizes
     source = make_checkpoint(like, tmp_path / "source", overrides=shape)
     floats = tmp_path / "floats"
     type_of = kind.__getitem__ if isinstance(kind, dict) else lambda _: kind
@@ -299,6 +332,56 @@ def test_codes_mean_the_reference(tmp_path: Path, kind: Type) -> None:
         error, of_groups = (np.abs(x).reshape(-1, 32).max(1) for x in (ours - weight, weight))
         assert np.all(error <= 3 * 2.0**-11 * of_groups), name
         assert np.any(error > 0)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KEPT if kind != Type.MXFP4],
+                         ids=lambda kind: kind.name)  # fmt: skip
+def test_codes_of_tiled_value_heads(tmp_path: Path, kind: Type) -> None:
+    """Rows of their inputs and columns of their output are in the order of the folder."""
+    file, matrices = matrices_of(tmp_path, kind, "tiny-qwen3_5_text", linear_value_head_dim=64)
+    seen = 0
+    for name, weight in matrices.items():
+        if "linear_attn." not in name:
+            continue
+        seen += 1
+        ours = testing.read_weight(str(file), name, *weight.shape, as_codes=True)
+        error, of_groups = (np.abs(x).reshape(-1, 32).max(1) for x in (ours - weight, weight))
+        assert np.all(error <= 3 * 2.0**-11 * of_groups * (kind in ROUNDED)), name
+    assert seen == 5
+    if kind not in ROUNDED:
+        assert inspect_model(file)["weight_format"] == f"{KEPT[kind][1]} with float16"
+
+
+@pytest.mark.parametrize("kind", [Type.F32, Type.Q8_0, Type.Q4_K], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "like", ["tiny-qwen3_5_text", "tiny-qwen3_5_moe_text", "tiny-qwen3_next"]
+)
+def test_tokens_of_hybrid_models_are_those_of_transformers(
+    tmp_path: Path, like: str, kind: Type
+) -> None:
+    sizes = {"hidden_size": 256, "head_dim": 64, "linear_value_head_dim": 64, "mlp_only_layers": []}
+    if like == "tiny-qwen3_5_text":
+        sizes |= {"intermediate_size": 512}
+    else:
+        sizes |= {"moe_intermediate_size": 256, "shared_expert_intermediate_size": 256}
+    source = make_checkpoint(like, tmp_path / "source", overrides=sizes)
+    file = write_gguf(source, tmp_path / "x.gguf", lambda _: kind, floats=tmp_path / "floats",
+                      centred=kind == Type.Q4_K)  # fmt: skip
+    prompt = PROMPT[:70]
+    model = PagedModel(file, "float32", quantization="off")
+    tokens, ours = model.generate(prompt, 32, 32)
+    expected = transformers_logits(tmp_path / "floats", [*prompt, *tokens[:-1]])[len(prompt) - 1 :]
+    assert relative_error(ours, expected) < 1e-4
+    assert tokens == expected.argmax(-1).tolist()
+    assert len(set(tokens)) > 8
+
+
+def test_value_heads_that_share_blocks_become_floats(tmp_path: Path) -> None:
+    """Where they are the columns of a matrix, other matrices are multiplied as codes."""
+    source = make_checkpoint("tiny-qwen3_5_text", tmp_path / "source")
+    file = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.Q8_0, floats=tmp_path / "floats")
+    ours, theirs = logits(file, quantization=""), logits(tmp_path / "floats")
+    assert 1e-6 < relative_error(ours, theirs) < 0.3  # 0.96 in another order
 
 
 def blocks_of_q4_k(tmp_path: Path, scale: float, minimum: float) -> tuple[np.ndarray, np.ndarray]:
@@ -535,6 +618,11 @@ def test_sizes_without_a_key_follow_from_others(tmp_path: Path, like: str, famil
         ("tiny-starcoder2", "starcoder2.attention.layer_norm_epsilon"),
         ("tiny-glm", "chatglm.attention.head_count"),
         ("tiny-olmoe", "olmoe.expert_used_count"),
+        ("tiny-qwen3_5_text", "qwen35.ssm.conv_kernel"),
+        ("tiny-qwen3_5_text", "qwen35.ssm.state_size"),
+        ("tiny-qwen3_5_moe_text", "qwen35moe.ssm.group_count"),
+        ("tiny-qwen3_5_text", "qwen35.ssm.time_step_rank"),
+        ("tiny-qwen3_5_moe_text", "qwen35moe.ssm.inner_size"),
     ],
 )
 def test_a_key_whose_value_nothing_else_says_is_named(tmp_path: Path, like: str, key: str) -> None:
@@ -605,6 +693,37 @@ def test_sizes_of_latent_attention_are_named(tmp_path: Path) -> None:
     key = "deepseek2.attention.kv_lora_rank"
     path.write_bytes(good.replace(key.encode(), key.replace("rank", "xxxx").encode()))
     damaged(path, key, "is missing")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "field", "what"),
+    [
+        ("inner_size", 161, "qwen35.ssm.inner_size", "= 161 must be a multiple of qwen35.ssm.time"),
+        ("time_step_rank", 0, "qwen35.ssm.inner_size", "qwen35.ssm.time_step_rank = 0"),
+        ("group_count", 3, "linear_num_value_heads", 'a multiple of "linear_num_key_heads" = 3'),
+        ("group_count", 1 << 31, "linear_num_key_heads", "[1, 1024]"),
+        ("state_size", 64, "model.layers.0.linear_attn.conv1d.weight", "of 4 value heads"),
+        ("state_size", 22, "model.layers.0.linear_attn.in_proj_qkv.weight", "asks for [248, 64]"),
+        ("conv_kernel", 3, "model.layers.0.linear_attn.conv1d.weight", "shape [256, 1, 4]"),
+    ],
+)
+def test_sizes_of_linear_attention_are_named(
+    tmp_path: Path, key: str, value: int, field: str, what: str
+) -> None:
+    source = make_checkpoint("tiny-qwen3_5_text", tmp_path / "source")
+    path = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32,
+                      metadata={f"qwen35.ssm.{key}": value})  # fmt: skip
+    damaged(path, field, what)
+
+
+def test_a_rate_of_decay_that_grows_is_named(tmp_path: Path) -> None:
+    source = make_checkpoint("tiny-qwen3_5_text", tmp_path / "source")
+    path = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32)
+    (tensor,) = [t for t in gguf.GGUFReader(path).tensors if t.name == "blk.1.ssm_a"]
+    content = bytearray(path.read_bytes())
+    content[tensor.data_offset : tensor.data_offset + 4] = np.float32(0.5).tobytes()
+    path.write_bytes(content)
+    damaged(path, "model.layers.1.linear_attn.A_log", "has 0.5", "not below 0")
 
 
 def test_what_is_not_supported_is_named(tmp_path: Path) -> None:
