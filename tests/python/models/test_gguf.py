@@ -353,9 +353,7 @@ def test_codes_of_tiled_value_heads(tmp_path: Path, kind: Type) -> None:
 
 
 @pytest.mark.parametrize("kind", [Type.F32, Type.Q8_0, Type.Q4_K], ids=lambda kind: kind.name)
-@pytest.mark.parametrize(
-    "like", ["tiny-qwen3_5_text", "tiny-qwen3_5_moe_text", "tiny-qwen3_next"]
-)
+@pytest.mark.parametrize("like", ["tiny-qwen3_5_text", "tiny-qwen3_5_moe_text", "tiny-qwen3_next"])
 def test_tokens_of_hybrid_models_are_those_of_transformers(
     tmp_path: Path, like: str, kind: Type
 ) -> None:
