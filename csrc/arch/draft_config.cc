@@ -119,6 +119,15 @@ ModelConfig ReadEagle(const std::string& folder, const ModelConfig& target,
   return config;
 }
 
+// What the layer of a head in the target's folder has: the target's last one that has attention.
+LayerConfig LayerOfHead(const ModelConfig& config) {
+  const auto attends = std::ranges::find(config.layers.rbegin(), config.layers.rend(), false,
+                                         &LayerConfig::is_recurrent);
+  LayerConfig layer = attends == config.layers.rend() ? config.layers.back() : *attends;
+  layer.is_recurrent = false;
+  return layer;
+}
+
 ModelConfig ReadMtp(const std::string& folder, const ModelConfig& target, const DraftLayout& layout,
                     const HasTensor& has_tensor, int64_t longest) {
   ModelConfig config = ReadModelConfig(folder, longest);
@@ -136,8 +145,9 @@ ModelConfig ReadMtp(const std::string& folder, const ModelConfig& target, const 
   const ProjectionName& qkv =
       *std::ranges::find(config.projections, LinearRole::kQkv, &ProjectionName::role);
   config.qkv_bias = has_tensor(layer + std::string(qkv.name) + std::string(qkv.bias_ending));
-  config.layers = {config.layers.back()};
+  config.layers = {LayerOfHead(config)};
   config.layers.front().has_experts = has_experts;
+  config.delta.reset();
   head.info.own_stream = layout.feeds_back_norm ? 2 : 1;
   head.target_hidden_size = config.hidden_size;
   head.num_embeddings = config.vocab_size;

@@ -173,8 +173,11 @@ bool IsNormOfExperts(const ModelConfig& config, const std::string& name) {
 // What is said of such tensors, once.
 void NoteIgnored(const ModelConfig& config, const WeightSet& weights,
                  std::vector<std::string>* unused) {
+  if (config.draft_head && !config.draft_head->layout->in_target.empty()) return;
+  const std::string of_head = PrefixOfDraftHead(config, weights);
   const auto count = std::ranges::count_if(weights.checkpoint().entries(), [&](const auto& entry) {
-    return IsOfIgnoredPart(config, entry.tensor->name);
+    const std::string& name = entry.tensor->name;
+    return IsOfIgnoredPart(config, name) && (of_head.empty() || !name.starts_with(of_head));
   });
   if (count > 0) unused->push_back(std::to_string(count) + " of parts that read no text");
 }

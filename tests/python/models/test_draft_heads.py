@@ -20,6 +20,7 @@ from torch_drafts import (
     KV_HEADS,
     VOCAB,
     TransformersMtp,
+    TransformersQwenMtp,
     add_mtp,
     target_states,
     torch_head,
@@ -176,6 +177,17 @@ def test_mtp_drafts_are_those_of_transformers(
     check_drafts(target, target, [5], device, lambda _, of: TransformersMtp(of))
 
 
+HYBRID = {"qwen3_5_text": 4, "qwen3_5": 3, "qwen3_5_moe_text": 4, "qwen3_next": 4}  # layers
+
+
+@pytest.mark.parametrize("family", HYBRID)
+def test_mtp_drafts_of_models_with_linear_attention(family: str, tmp_path: Path) -> None:
+    """Their heads have attention whose output is gated, and experts where the model has."""
+    target = add_mtp(make_checkpoint(f"tiny-{family}", tmp_path / "target"), "Qwen3-Next")
+    streams = [HYBRID[family] + 1]
+    check_drafts(target, target, streams, reference_of=lambda _, of: TransformersQwenMtp(of))
+
+
 MEDUSA: dict[str, dict[str, Any]] = {
     "FasterDecoding": {},
     "with-module": {"style": "with-module"},
@@ -195,8 +207,8 @@ def test_medusa_drafts_are_those_of_torch(variant: str, llama: Path, tmp_path: P
 # ---- In engines ----
 
 
-def check_engine(target: Path, settings: dict[str, Any]) -> None:
-    """Random heads are nearly always wrong, which changes no answer."""
+def check_engine(target: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Random heads are nearly always wrong, which changes no answer. Returns what is counted."""
     asked: dict[str, Any] = {
         "prompt": ["The quick brown fox", "abc", "x" * 40],
         "n": 2,
@@ -214,6 +226,7 @@ def check_engine(target: Path, settings: dict[str, Any]) -> None:
     assert texts[0] == texts[1]
     assert spec["num_draft_tokens"] > 100
     assert spec["num_failures"] == 0
+    return dict(spec)
 
 
 @pytest.mark.parametrize("mode", ["eagle3", "eagle", "medusa", "auto"])
@@ -239,6 +252,38 @@ def test_an_engine_with_experts_in_its_head(family: str, tmp_path: Path) -> None
     check_engine(add_mtp(target, "DeepSeek"), {"speculative_mode": "auto"})
 
 
+@pytest.mark.parametrize(
+    ("family", "mode"),
+    [("qwen3_5_text", "mtp"), ("qwen3_5", "auto"), ("qwen3_5_moe_text", "auto"),
+     ("qwen3_next", "mtp")],
+)  # fmt: skip
+def test_an_engine_whose_model_has_linear_attention(family: str, mode: str, tmp_path: Path) -> None:
+    target = add_mtp(make_checkpoint(f"tiny-{family}", tmp_path / "target"), "Qwen3-Next")
+    check_engine(target, {"speculative_mode": mode})
+
+
+def test_an_engine_whose_head_is_sometimes_right(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The head says again what its model has said, whose tensors are none that nothing uses."""
+    target = add_mtp(make_checkpoint("tiny-qwen3_5", tmp_path / "target"), "Qwen3-Next")
+
+    def repeat(tensors: dict[str, torch.Tensor]) -> None:
+        for name in ("self_attn.o_proj", "mlp.down_proj"):
+            tensors[f"mtp.layers.0.{name}.weight"].zero_()
+        for name in ("pre_fc_norm_hidden", "norm"):  # to which 1 is added
+            tensors[f"mtp.{name}.weight"].zero_()
+        fuse = tensors["mtp.fc.weight"]
+        fuse.zero_()[:, HIDDEN:] = torch.eye(HIDDEN)
+
+    edit_tensors(target, repeat)
+    assert check_engine(target, {"speculative_mode": "auto"})["num_accepted_tokens"] > 3
+    unused = sum("visual" in name for name in load_file(target / WEIGHTS))
+    messages = [r.getMessage() for r in caplog.records if "does not use" in r.getMessage()]
+    assert len(messages) == 2  # of the engine with a head and of the one without
+    assert all(text.endswith(f"use: {unused} of parts that read no text") for text in messages)
+
+
 def test_auto_looks_guesses_up_where_the_own_head_cannot_be_run(tmp_path: Path) -> None:
     target = add_mtp(make_checkpoint("tiny-qwen3", tmp_path / "target"), "DeepSeek")
     tensor = "model.layers.3.self_attn.kv_a_proj_with_mqa.weight"
@@ -250,6 +295,16 @@ def test_auto_looks_guesses_up_where_the_own_head_cannot_be_run(tmp_path: Path) 
 
 
 # ---- Refusals ----
+
+
+@pytest.mark.parametrize("mode", ["small_draft", "auto"])
+def test_a_draft_model_with_linear_attention(mode: str, llama: Path, tmp_path: Path) -> None:
+    """Its states cannot be taken back, as guesses are."""
+    draft = make_checkpoint("tiny-qwen3_5_text", tmp_path / "draft")
+    with pytest.raises(InvalidConfig, match="has layers with linear attention") as error:
+        MLCEngine(str(llama), "cpu", speculative_mode=mode, additional_models=[str(draft)])
+    assert error.value.field == "additional_models"
+    assert str(draft) in str(error.value)
 
 
 def refused(folder: Path, target: Path, *parts: str) -> None:

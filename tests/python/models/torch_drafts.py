@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -265,6 +266,71 @@ class TransformersMtp:
         return drafts
 
 
+class TransformersQwenMtp(TransformersMtp):
+    """The MTP head of Qwen3-Next and Qwen3.5, whose one layer is transformers' own."""
+
+    def __init__(self, target: Path) -> None:
+        model = reference_model(target, "auto").float()
+        decoder = getattr(model.model, "language_model", model.model)
+        self.embeddings, self.rope, self.head = (
+            decoder.embed_tokens, decoder.rotary_emb, model.lm_head,
+        )  # fmt: skip
+        config = decoder.config
+        attends = config.layer_types.index("full_attention")
+        own = {k.removeprefix("mtp."): v.float() for k, v in load_checkpoint(target).items()
+               if k.startswith("mtp.")}  # fmt: skip
+        layer = type(decoder.layers[attends])(config, layer_idx=attends)
+        layer.load_state_dict(of_layer(own))
+        layer.self_attn.layer_idx = 0  # of the cache
+        self.layer = layer.float().eval()
+        self.norms = {}
+        for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
+            norm = type(decoder.norm)(config.hidden_size, eps=config.rms_norm_eps)
+            norm.load_state_dict({"weight": own[name + ".weight"]})
+            self.norms[name] = norm
+        self.fuse = own["fc.weight"]
+        self.cache = DynamicCache()
+        self.length = 0
+
+    def step(self, tokens: Sequence[int], states: Tensor) -> tuple[int, Tensor]:
+        rows = torch.arange(self.length, self.length + len(tokens))
+        self.length += len(tokens)
+        embedded = self.embeddings(torch.tensor([list(tokens)]))
+        joined = [self.norms["pre_fc_norm_embedding"](embedded),
+                  self.norms["pre_fc_norm_hidden"](states[None])]  # fmt: skip
+        x = linear(torch.cat(joined, -1), self.fuse)
+        mask = rows[:, None] >= torch.arange(self.length)
+        out = self.layer(
+            x,
+            position_embeddings=self.rope(x, rows[None]),
+            attention_mask=torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)[None, None],
+            position_ids=rows[None],
+            cache=self.cache,
+        )
+        normed = self.norms["norm"](out)[0]
+        return int(self.head(normed[-1]).argmax()), normed[-1:]
+
+
+def load_checkpoint(folder: Path) -> dict[str, Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def of_layer(own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of the layer, with one for all experts."""
+    prefix = "layers.0."
+    found = {k.removeprefix(prefix): v for k, v in own.items() if k.startswith(prefix)}
+    numbered = {k: found.pop(k) for k in list(found) if re.search(r"experts\.\d+\.", k)}
+    if numbered:
+        gate, up, down = (
+            torch.stack([numbered[f"mlp.experts.{i}.{part}_proj.weight"]
+                         for i in range(len(numbered) // 3)])
+            for part in ("gate", "up", "down")
+        )  # fmt: skip
+        found["mlp.experts.gate_up_proj"] = torch.cat([gate, up], 1)
+        found["mlp.experts.down_proj"] = down
+    return found
+
+
 def torch_head(folder: Path, target: Path) -> TorchHead | TorchMedusa:
     """The head in a folder as its authors' code computes it."""
     config = json.loads((folder / "config.json").read_text())
@@ -398,8 +464,8 @@ def write_eagle1(folder: Path, bias: bool, seed: int = 7) -> Path:
 
 
 def add_mtp(target: Path, style: str = "MiMo", seed: int = 6) -> Path:
-    """Put a random head into the folder of a model, with a layer like the model's last one; MiMo's
-    model is a Qwen2."""
+    """Put a random head into the folder of a model, with a layer like the model's last one that has
+    attention; MiMo's model is a Qwen2."""
     config = json.loads((target / "config.json").read_text())
     config |= {"num_nextn_predict_layers": 1}
     if style == "MiMo":
@@ -407,10 +473,12 @@ def add_mtp(target: Path, style: str = "MiMo", seed: int = 6) -> Path:
     (target / "config.json").write_text(json.dumps(config))
     weights = load_file(target / "model.safetensors")
     random = RandomTensors(seed)
-    num_layers, hidden = config["num_hidden_layers"], config["hidden_size"]
+    text = {**config, **config.get("text_config", {})}
+    num_layers, hidden = text["num_hidden_layers"], text["hidden_size"]
     names = mtp_names(style, num_layers)
     layer = names["layer"]
-    last = f"model.layers.{num_layers - 1}."
+    attends = re.compile(r"(model\.(language_model\.)?layers\.\d+\.)self_attn\.o_proj\.")
+    last = max(found[1] for found in map(attends.match, weights) if found)
     for name in sorted(weights):
         if name.startswith(last):
             random.like(layer + name.removeprefix(last), weights[name])
