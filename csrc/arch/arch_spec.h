@@ -106,6 +106,7 @@ struct TensorNames {
 enum class Rows : uint8_t {
   kQ,
   kKv,
+  kValues,  // as many as kKv; layers whose keys are their values lack them
   kQkv,
   kHidden,
   kFfn,

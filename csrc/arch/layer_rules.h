@@ -1,4 +1,5 @@
-// Which layers of a decoder have a window and which rope they have, from the fields of its family.
+// What the layers of a decoder have of their own, from the fields of its family: windows, ropes,
+// sizes, and whose keys and values they read.
 // A value; any thread.
 #pragma once
 
@@ -13,11 +14,27 @@ namespace mlc_native {
 
 struct LayerConfig {
   static constexpr int kNoRope = -1;
+  static constexpr int kOwnKv = -1;
 
   int64_t window = 0;  // 0: whole context
   int rope = 0;        // index into ModelConfig::ropes, or kNoRope
   bool has_experts = false;
   bool is_recurrent = false;  // it has linear attention, and a state in place of keys and values
+  // Sizes of its own; 0: those of ModelConfig.
+  int64_t own_head_dim = 0;
+  int64_t own_kv_heads = 0;
+  int64_t own_ffn_size = 0;
+  // A layer in front of it whose keys and values it reads, or kOwnKv.
+  int kv_source = kOwnKv;
+  bool keys_are_values = false;  // one projection gives both
+
+  bool reads_other_kv() const { return kv_source != kOwnKv; }
+  bool has_own_kv() const { return !is_recurrent && !reads_other_kv(); }
+  // Whether all that is computed is as in a layer that says nothing of its own.
+  bool has_usual_sizes() const {
+    return own_head_dim == 0 && own_kv_heads == 0 && own_ffn_size == 0 && !reads_other_kv() &&
+           !keys_are_values;
+  }
 };
 
 // Layers with their windows and ropes. Throws LoadError.

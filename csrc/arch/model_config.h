@@ -70,7 +70,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t hidden_size = 0;
   int64_t ffn_size = 0;
   int64_t num_heads = 0;
-  int64_t num_kv_heads = 0;
+  int64_t num_kv_heads = 0;  // this, head_dim and ffn_size: of layers without sizes of their own
   int64_t num_kv_parts = 1;  // of several devices: those that have different KV heads
   int64_t head_dim = 0;
   int64_t max_positions = 0;
@@ -124,6 +124,29 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   }
   // Whether attention reads the tokens' embeddings alongside the hidden states.
   bool attends_to_joined() const { return draft_head && draft_head->layout->joins_in_attention; }
+  // Those of a layer.
+  int64_t head_dim_of(const LayerConfig& layer) const {
+    return layer.own_head_dim != 0 ? layer.own_head_dim : head_dim;
+  }
+  int64_t kv_heads_of(const LayerConfig& layer) const {
+    return layer.own_kv_heads != 0 ? layer.own_kv_heads : num_kv_heads;
+  }
+  int64_t ffn_size_of(const LayerConfig& layer) const {
+    return layer.own_ffn_size != 0 ? layer.own_ffn_size : ffn_size;
+  }
+  int64_t q_size(const LayerConfig& layer) const { return num_heads * head_dim_of(layer); }
+  int64_t kv_size(const LayerConfig& layer) const {
+    return kv_heads_of(layer) * head_dim_of(layer);
+  }
+  // Of a row's queries, and of its keys and values as far as the layer makes them.
+  int64_t qkv_size(const LayerConfig& layer) const {
+    return q_size(layer) + (layer.has_own_kv() ? 2 * kv_size(layer) : 0);
+  }
+  int64_t values_size(const LayerConfig& layer) const {
+    return latent ? num_heads * latent->value_dim : q_size(layer);
+  }
+  // Whether no layer has sizes of its own. Without a layer, sizes are those of such a decoder.
+  bool has_equal_layers() const;
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
@@ -139,12 +162,12 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t values_size() const { return latent ? num_heads * latent->value_dim : q_size(); }
   // How many linears of the role the layer has: 0, 1, or one of each expert.
   int64_t num_linears(const LayerConfig& layer, LinearRole role) const;
-  int64_t linear_rows(LinearRole role) const;
-  int64_t linear_columns(LinearRole role) const;
+  int64_t linear_rows(const LayerConfig& layer, LinearRole role) const;
+  int64_t linear_columns(const LayerConfig& layer, LinearRole role) const;
   bool has_bias(LinearRole role) const;
-  bool has_norm(NormRole role) const;
+  bool has_norm(const LayerConfig& layer, NormRole role) const;
   // The shape of its weight.
-  std::vector<int64_t> norm_shape(NormRole role) const;
+  std::vector<int64_t> norm_shape(const LayerConfig& layer, NormRole role) const;
   // What the queries at positions [0, num_positions) are multiplied with; empty: nothing.
   std::vector<float> QueryScales(int64_t num_positions) const;
   // What the embeddings are multiplied with in a decoder whose weights have this type.

@@ -7,6 +7,10 @@
 
 namespace mlc_native {
 
+bool ModelConfig::has_equal_layers() const {
+  return std::ranges::all_of(layers, &LayerConfig::has_usual_sizes);
+}
+
 int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) const {
   switch (role) {
     case LinearRole::kQkv:
@@ -36,12 +40,14 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
   return 0;
 }
 
-int64_t ModelConfig::linear_rows(LinearRole role) const {
+int64_t ModelConfig::linear_rows(const LayerConfig& layer, LinearRole role) const {
   switch (role) {
     case LinearRole::kQkv:
-      return latent ? latent_size() : attention_gates_size() + qkv_size();
+      if (latent) return latent_size();
+      return attention_gates_size() + qkv_size(layer) -
+             (layer.keys_are_values ? kv_size(layer) : 0);
     case LinearRole::kGateUp:
-      return arch->plain_ffn ? ffn_size : 2 * ffn_size;
+      return (arch->plain_ffn ? 1 : 2) * ffn_size_of(layer);
     case LinearRole::kOut:
     case LinearRole::kDown:
     case LinearRole::kExpertDown:
@@ -68,7 +74,7 @@ int64_t ModelConfig::linear_rows(LinearRole role) const {
   return 0;
 }
 
-int64_t ModelConfig::linear_columns(LinearRole role) const {
+int64_t ModelConfig::linear_columns(const LayerConfig& layer, LinearRole role) const {
   switch (role) {
     case LinearRole::kQkv:
       return attends_to_joined() ? 2 * hidden_size : hidden_size;
@@ -82,9 +88,9 @@ int64_t ModelConfig::linear_columns(LinearRole role) const {
     case LinearRole::kDeltaOut:
       return delta->values_size();
     case LinearRole::kOut:
-      return values_size();
+      return values_size(layer);
     case LinearRole::kDown:
-      return ffn_size;
+      return ffn_size_of(layer);
     case LinearRole::kExpertDown:
       return experts->ffn_size;
     case LinearRole::kSharedDown:
@@ -119,30 +125,33 @@ bool ModelConfig::has_bias(LinearRole role) const {
   }
 }
 
-bool ModelConfig::has_norm(NormRole role) const {
+bool ModelConfig::has_norm(const LayerConfig& layer, NormRole role) const {
   if (std::ranges::find(arch->norms, role, &NormName::role) == arch->norms.end()) return false;
   if (role == NormRole::kQ && latent) return latent->q_rank > 0;
+  const bool is_of_kv = role == NormRole::kK;
+  if (is_of_kv ? !layer.has_own_kv() : role == NormRole::kQ && layer.is_recurrent) return false;
   if (role == NormRole::kQ || role == NormRole::kK) return qk_norm != QkNorm::kNone;
   if (role == NormRole::kPreFfn) return !parallel_blocks || arch->has_parallel_norms;
   if (role == NormRole::kPostAttention || role == NormRole::kPostFfn) return has_post_norms;
   return role != NormRole::kPreAttention || !draft_head || draft_head->layout->has_attention_norm;
 }
 
-std::vector<int64_t> ModelConfig::norm_shape(NormRole role) const {
+std::vector<int64_t> ModelConfig::norm_shape(const LayerConfig& layer, NormRole role) const {
   if (role != NormRole::kQ && role != NormRole::kK) return {hidden_size};
-  const int64_t heads = role == NormRole::kQ ? num_heads : num_kv_heads;
+  const int64_t heads = role == NormRole::kQ ? num_heads : kv_heads_of(layer);
+  const int64_t size = head_dim_of(layer);
   switch (qk_norm) {
     case QkNorm::kWholeProjection:
-      return {heads * head_dim};
+      return {heads * size};
     case QkNorm::kPerHeadOwnWeight:
-      return {heads, head_dim};
+      return {heads, size};
     case QkNorm::kLatents:
       return {role == NormRole::kQ ? latent->q_rank : latent->kv_rank};
     case QkNorm::kPerHead:
     case QkNorm::kNone:
       break;
   }
-  return {head_dim};
+  return {size};
 }
 
 std::vector<float> ModelConfig::QueryScales(int64_t num_positions) const {

@@ -21,7 +21,7 @@ constexpr auto Join(const T (&... parts)[kSizes]) {
 inline constexpr ProjectionName kSeparateQkv[] = {
     {"self_attn.q_proj", LinearRole::kQkv, Rows::kQ},
     {"self_attn.k_proj", LinearRole::kQkv, Rows::kKv},
-    {"self_attn.v_proj", LinearRole::kQkv, Rows::kKv},
+    {"self_attn.v_proj", LinearRole::kQkv, Rows::kValues},
 };
 inline constexpr ProjectionName kFusedQkv[] = {
     {"self_attn.qkv_proj", LinearRole::kQkv, Rows::kQkv}};

@@ -13,9 +13,12 @@ namespace {
 // Less is not worth a thread.
 constexpr int64_t kLeast = int64_t{8} << 20;
 
-// Layers with keys and values.
-int64_t NumLayers(const ModelConfig& config) {
-  return std::ranges::count(config.layers, false, &LayerConfig::is_recurrent);
+// Of the keys of a layer, and of its values as many; 0 of a layer without its own.
+size_t LayerBytes(const ModelConfig& config, const LayerConfig& layer, kernels::KvFormat format,
+                  int64_t num_pages) {
+  if (!layer.has_own_kv()) return 0;
+  return kernels::KvLayerBytes(format, num_pages, config.kv_heads_of(layer),
+                               config.head_dim_of(layer));
 }
 
 int64_t NumBlocks(int64_t num_pages) {
@@ -28,9 +31,12 @@ KvStorage::KvStorage(const ModelConfig& config, kernels::KvFormat format, int64_
                      int num_nodes)
     : num_pages_(num_pages) {
   using kernels::kKvBlockPages;
-  const size_t bytes = kernels::AlignUp(
-      kernels::KvLayerBytes(format, kKvBlockPages, config.num_kv_heads, config.head_dim));
-  block_bytes_ = 2 * static_cast<int64_t>(bytes) * NumLayers(config);
+  const auto bytes_of = [&](const LayerConfig& layer) {
+    return kernels::AlignUp(LayerBytes(config, layer, format, kKvBlockPages));
+  };
+  for (const LayerConfig& layer : config.layers) {
+    block_bytes_ += static_cast<int64_t>(2 * bytes_of(layer));
+  }
   storage_ = TensorStorage(static_cast<size_t>(NumBlocks(num_pages) * block_bytes_),
                            "max_total_sequence_length");
   std::byte* data = storage_.data();
@@ -39,9 +45,15 @@ KvStorage::KvStorage(const ModelConfig& config, kernels::KvFormat format, int64_
       layers_.push_back({});
       continue;
     }
+    if (layer.reads_other_kv()) {
+      layers_.push_back(layers_.at(static_cast<size_t>(layer.kv_source)));
+      continue;
+    }
+    const size_t bytes = bytes_of(layer);
+    own_.push_back(layers_.size());
     layers_.push_back({.format = format,
-                       .kv_heads = config.num_kv_heads,
-                       .head_dim = config.head_dim,
+                       .kv_heads = config.kv_heads_of(layer),
+                       .head_dim = config.head_dim_of(layer),
                        .num_pages = num_pages,
                        .k_pages = data,
                        .v_pages = data + bytes,
@@ -64,6 +76,7 @@ KvStorage& KvStorage::operator=(KvStorage&& other) noexcept {
   storage_ = std::move(other.storage_);
   touch_ = std::move(other.touch_);
   layers_ = std::move(other.layers_);
+  own_ = std::move(other.own_);
   num_pages_ = other.num_pages_;
   num_ready_ = other.num_ready_;
   block_bytes_ = other.block_bytes_;
@@ -86,15 +99,16 @@ void KvStorage::WaitForMemory() {
 }
 
 int64_t KvStorage::BytesPerToken(const ModelConfig& config, kernels::KvFormat format) {
-  const size_t page = kernels::KvLayerBytes(format, 1, config.num_kv_heads, config.head_dim);
-  return 2 * NumLayers(config) * static_cast<int64_t>(page) / kKvPageSize;
+  size_t page = 0;
+  for (const LayerConfig& layer : config.layers) page += LayerBytes(config, layer, format, 1);
+  return 2 * static_cast<int64_t>(page) / kKvPageSize;
 }
 
 void KvStorage::CopyPages(std::span<const PageCopy> copies) {
   for (const PageCopy& copy : copies) {
     MLC_CHECK(copy.src_page != copy.dst_page) << "page " << copy.src_page;
-    for (const kernels::KvPages& layer : layers_) {
-      if (layer.num_pages > 0) kernels::CopyPage(layer, copy.src_page, copy.dst_page);
+    for (const size_t layer : own_) {
+      kernels::CopyPage(layers_[layer], copy.src_page, copy.dst_page);
     }
   }
 }

@@ -47,7 +47,8 @@ class KvStorage {
   int64_t num_pages_ = 0;
   int64_t num_ready_ = 0;    // pages from 0 on whose memory is there, or will be soon
   int64_t block_bytes_ = 0;  // of kKvBlockPages pages of all layers, which lie together
-  std::vector<kernels::KvPages> layers_;
+  std::vector<kernels::KvPages> layers_;  // those of a layer that reads another's are the other's
+  std::vector<size_t> own_;               // the layers that have pages of their own
   TensorStorage storage_;
   std::unique_ptr<MemoryTouch> touch_;  // of the memory above
 };

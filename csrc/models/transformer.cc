@@ -15,6 +15,36 @@ namespace {
 // do not wait long.
 constexpr int64_t kPrefillChunk = 512;
 
+// The largest of what `size` gives of the layers.
+template <typename Size>
+int64_t Widest(const ModelConfig& config, const Size& size) {
+  int64_t widest = 0;
+  for (const LayerConfig& layer : config.layers) widest = std::max(widest, size(layer));
+  return widest;
+}
+
+int64_t QkvWidth(const ModelConfig& config) {
+  return Widest(config, [&](const LayerConfig& layer) { return config.qkv_size(layer); });
+}
+
+// Of the queries, and of what attention gives.
+int64_t QueryWidth(const ModelConfig& config) {
+  return Widest(config, [&](const LayerConfig& layer) { return config.q_size(layer); });
+}
+
+int64_t FfnWidth(const ModelConfig& config) {
+  return Widest(config, [&](const LayerConfig& layer) {
+    return config.linear_rows(layer, LinearRole::kGateUp);
+  });
+}
+
+// Of what kOut and kDown read.
+int64_t OutputInputWidth(const ModelConfig& config) {
+  return Widest(config, [&](const LayerConfig& layer) {
+    return std::max(config.values_size(layer), config.ffn_size_of(layer));
+  });
+}
+
 // Floats per row of what the experts work on: the shared one, and then the chosen ones.
 int64_t ExpertWidth(const ModelConfig& config) {
   if (!config.experts) return 0;
@@ -34,16 +64,16 @@ int64_t LatentWidth(const ModelConfig& config) {
 // Floats per row of what linear attention works on.
 int64_t DeltaWidth(const ModelConfig& config) {
   if (!config.delta) return 0;
-  return config.delta->inputs_size() + config.linear_rows(LinearRole::kDeltaGates) +
+  return config.delta->inputs_size() + config.linear_rows({}, LinearRole::kDeltaGates) +
          config.delta->values_size();
 }
 
 // Floats per row of what attention and the feed-forward block work on, one after the other.
 int64_t BlockWidth(const ModelConfig& config) {
   const int64_t attention =
-      config.attention_gates_size() + config.qkv_size() + config.q_size() + LatentWidth(config);
-  return std::max({attention, config.values_size(), DeltaWidth(config),
-                   config.linear_rows(LinearRole::kGateUp), ExpertWidth(config)});
+      config.attention_gates_size() + QkvWidth(config) + QueryWidth(config) + LatentWidth(config);
+  return std::max({attention, OutputInputWidth(config), DeltaWidth(config), FfnWidth(config),
+                   ExpertWidth(config)});
 }
 
 int64_t RouterWidth(const ModelConfig& config) {
@@ -76,7 +106,7 @@ int64_t LinearInputWidth(const ModelConfig& config) {
     of_latents = std::max(width(latent.q_rank),
                           config.num_heads * width(std::max(latent.plain_dim, latent.kv_rank)));
   }
-  const int64_t widest = std::max({config.hidden_size, config.values_size(), config.ffn_size,
+  const int64_t widest = std::max({config.hidden_size, OutputInputWidth(config),
                                    config.delta ? config.delta->values_size() : 0,
                                    JoinedWidth(config), config.draft_input_size()});
   const int64_t dense = std::max(width(widest), of_latents);
@@ -192,8 +222,11 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
       {&buffers_.own_states, max_num_logits, OwnStateWidth(config_)},
       {&buffers_.logits, max_num_logits, config_.vocab_size},
   };
-  const size_t attention_bytes = kernels::AlignUp(kernels::AttentionWorkspaceBytes(
-      pool_->num_threads(), config_.num_heads, config_.num_kv_heads, config_.head_dim));
+  const auto attention_bytes = static_cast<size_t>(Widest(config_, [&](const LayerConfig& layer) {
+    return static_cast<int64_t>(kernels::AlignUp(
+        kernels::AttentionWorkspaceBytes(pool_->num_threads(), config_.num_heads,
+                                         config_.kv_heads_of(layer), config_.head_dim_of(layer))));
+  }));
   size_t delta_bytes = 0;
   if (config_.delta) {
     delta_bytes = kernels::AlignUp(kernels::DeltaWorkspaceBytes(
@@ -228,22 +261,22 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
 
 // In the same memory, so that a long chunk's activations stay in the last-level cache.
 void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
-  buffers_.ffn = {data, config_.linear_rows(LinearRole::kGateUp)};
+  buffers_.ffn = {data, FfnWidth(config_)};
   const int64_t gates = config_.attention_gates_size();
-  const int64_t width = gates + config_.qkv_size();
+  const int64_t width = gates + QkvWidth(config_);
   buffers_.gated_qkv = {data, width};
   buffers_.qkv = {data + gates, width};
-  buffers_.attention = {data + max_num_rows * width, config_.q_size()};
+  buffers_.attention = {data + max_num_rows * width, QueryWidth(config_)};
   if (config_.delta) {
     const int64_t inputs = config_.delta->inputs_size();
-    const int64_t num_gates = config_.linear_rows(LinearRole::kDeltaGates);
+    const int64_t num_gates = config_.linear_rows({}, LinearRole::kDeltaGates);
     buffers_.delta_inputs = {data, inputs};
     buffers_.delta_gates = {data + max_num_rows * inputs, num_gates};
     buffers_.delta_output = {data + max_num_rows * (inputs + num_gates),
                              config_.delta->values_size()};
   }
   if (config_.latent) {
-    float* const latents = buffers_.attention.data + max_num_rows * config_.q_size();
+    float* const latents = buffers_.attention.data + max_num_rows * buffers_.attention.width;
     buffers_.latents = {latents, config_.latent_size()};
     buffers_.queries = {latents + max_num_rows * config_.latent_size(), config_.query_up_size()};
     buffers_.values = {data, config_.values_size()};

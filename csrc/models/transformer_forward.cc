@@ -112,14 +112,14 @@ kernels::NormalizeArgs Transformer::Ops::Norm(const Activations& x,
   return args;
 }
 
-kernels::NormalizeArgs Transformer::Ops::HeadNorm(const float* weight, float* x,
-                                                  int64_t heads) const {
+kernels::NormalizeArgs Transformer::Ops::HeadNorm(const float* weight, float* x, int64_t heads,
+                                                  int64_t head_dim) const {
   const Activations rows{.data = x, .width = buffers_.qkv.width};
   kernels::NormalizeArgs norm = Norm(rows, {.weight = weight}, rows);
   const bool whole = config_.qk_norm == QkNorm::kWholeProjection;
   norm.groups = whole ? 1 : heads;
-  norm.dim = whole ? heads * config_.head_dim : config_.head_dim;
-  if (config_.qk_norm == QkNorm::kPerHeadOwnWeight) norm.ld_weight = config_.head_dim;
+  norm.dim = whole ? heads * head_dim : head_dim;
+  if (config_.qk_norm == QkNorm::kPerHeadOwnWeight) norm.ld_weight = head_dim;
   return norm;
 }
 
@@ -249,7 +249,7 @@ void Transformer::Ops::Activate(size_t layer) {
                              .out = buffers_.ffn.data,
                              .ldo = buffers_.ffn.width,
                              .m = num_rows_,
-                             .ffn = config_.ffn_size};
+                             .ffn = config_.ffn_size_of(config_.layers[layer])};
   if (config_.activation == kernels::Activation::kXielu) {
     const float* alphas = model_.weights_.layers[layer].vector(VectorRole::kActivation);
     args.alpha_p = Softplus(alphas[0]);
@@ -273,19 +273,25 @@ void Transformer::Ops::Head() {
 void Transformer::Ops::AddHeadNorms(size_t layer, RowSteps* steps) const {
   if (config_.qk_norm == QkNorm::kNone || config_.latent) return;
   const auto& w = model_.weights_.layers[layer];
+  const LayerConfig& sizes = config_.layers[layer];
+  const int64_t head_dim = config_.head_dim_of(sizes);
   float* q = buffers_.qkv.data;
-  steps->Add(HeadNorm(w.norm(NormRole::kQ).weight, q, config_.num_heads));
-  steps->Add(HeadNorm(w.norm(NormRole::kK).weight, q + config_.q_size(), config_.num_kv_heads));
+  steps->Add(HeadNorm(w.norm(NormRole::kQ).weight, q, config_.num_heads, head_dim));
+  if (!sizes.has_own_kv()) return;
+  steps->Add(HeadNorm(w.norm(NormRole::kK).weight, q + config_.q_size(sizes),
+                      config_.kv_heads_of(sizes), head_dim));
 }
 
 void Transformer::Ops::AddRope(size_t layer, RowSteps* steps) const {
-  if (config_.layers[layer].rope == LayerConfig::kNoRope) return;
-  const auto rope = static_cast<size_t>(config_.layers[layer].rope);
+  const LayerConfig& sizes = config_.layers[layer];
+  if (sizes.rope == LayerConfig::kNoRope) return;
+  const auto rope = static_cast<size_t>(sizes.rope);
+  const int64_t kv_heads = sizes.has_own_kv() ? config_.kv_heads_of(sizes) : 0;
   steps->Add(kernels::RopeArgs{.x = buffers_.qkv.data,
                                .ld = buffers_.qkv.width,
                                .m = num_rows_,
-                               .heads = config_.num_heads + config_.num_kv_heads,  // side by side
-                               .head_dim = config_.head_dim,
+                               .heads = config_.num_heads + kv_heads,  // side by side
+                               .head_dim = config_.head_dim_of(sizes),
                                .rotary_dim = config_.ropes[rope].rotary_dim,
                                .positions = model_.positions_.data(),
                                .cos = model_.ropes_[rope].cos.data(),
@@ -304,7 +310,8 @@ void Transformer::Ops::GateAttention() {
 
 void Transformer::Ops::RotateAndWriteKv(size_t layer) {
   const Activations& qkv = buffers_.qkv;
-  float* k = qkv.data + config_.q_size();
+  const LayerConfig& sizes = config_.layers[layer];
+  float* k = qkv.data + config_.q_size(sizes);
   RowSteps steps;
   if (config_.latent) MakeHeads(layer, &steps);
   const bool rope_first = config_.arch->rope_before_qk_norm;
@@ -315,17 +322,19 @@ void Transformer::Ops::RotateAndWriteKv(size_t layer) {
     steps.Add(kernels::ScaleArgs{.x = qkv.data,
                                  .ld = qkv.width,
                                  .m = num_rows_,
-                                 .n = config_.q_size(),
+                                 .n = config_.q_size(sizes),
                                  .positions = model_.positions_.data(),
                                  .scales = model_.query_scales_.data()});
   }
-  steps.Add(kernels::WriteKvStep{.kv = &model_.kv_.layer(layer),
-                                 .rows = {.k = k,
-                                          .ldk = qkv.width,
-                                          .v = k + config_.kv_size(),
-                                          .ldv = qkv.width,
-                                          .m = num_rows_,
-                                          .slots = model_.slots_.data()}});
+  if (sizes.has_own_kv()) {
+    steps.Add(kernels::WriteKvStep{.kv = &model_.kv_.layer(layer),
+                                   .rows = {.k = k,
+                                            .ldk = qkv.width,
+                                            .v = k + config_.kv_size(sizes),
+                                            .ldv = qkv.width,
+                                            .m = num_rows_,
+                                            .slots = model_.slots_.data()}});
+  }
   kernels::RunRows(model_.cpu_, steps.span());
 }
 

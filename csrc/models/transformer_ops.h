@@ -83,7 +83,8 @@ class Transformer::Ops {
   // The family's.
   kernels::NormalizeArgs Norm(const Activations& x, const NormWeights<const float*>& norm,
                               const Activations& y) const;
-  kernels::NormalizeArgs HeadNorm(const float* weight, float* x, int64_t heads) const;
+  kernels::NormalizeArgs HeadNorm(const float* weight, float* x, int64_t heads,
+                                  int64_t head_dim) const;
   // Of latent attention: the latents' norms and products run, and the steps put q, k and v
   // together (latent_heads.h).
   void MakeHeads(size_t layer, RowSteps* steps);

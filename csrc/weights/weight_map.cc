@@ -7,21 +7,22 @@
 namespace mlc_native {
 namespace {
 
-int64_t RowsOf(const ModelConfig& config, Rows rows) {
+int64_t RowsOf(const ModelConfig& config, const LayerConfig& layer, Rows rows) {
   switch (rows) {
     case Rows::kQ:
-      return config.q_size();
+      return config.q_size(layer);
     case Rows::kKv:
-      return config.kv_size();
+    case Rows::kValues:
+      return config.kv_size(layer);
     case Rows::kQkv:
     case Rows::kQkvOfGroups:
-      return config.qkv_size();
+      return config.qkv_size(layer);
     case Rows::kHidden:
       return config.hidden_size;
     case Rows::kFfn:
-      return config.ffn_size;
+      return config.ffn_size_of(layer);
     case Rows::kGateUp:
-      return 2 * config.ffn_size;
+      return 2 * config.ffn_size_of(layer);
     case Rows::kExperts:
       return config.experts->router.num_experts;
     case Rows::kOne:
@@ -79,17 +80,16 @@ class Builder {
     for (const ProjectionName& projection : config_.projections) {
       if (projection.role == LinearRole::kHeadKeyUp) {
         AddUpOfHeads(prefix + std::string(projection.name) + std::string(projection.ending), prefix,
-                     &filled, &layer);
+                     config, &filled, &layer);
       } else {
         AddProjection(prefix, projection, config, &filled, &layer);
       }
     }
     if (config.has_experts) AddExperts(prefix, *names.experts, config, &filled, &layer);
     for (const NormName& norm : config_.arch->norms) {
-      if (!config_.has_norm(norm.role)) continue;
-      if (config.is_recurrent && (norm.role == NormRole::kQ || norm.role == NormRole::kK)) continue;
+      if (!config_.has_norm(config, norm.role)) continue;
       layer.norms[static_cast<size_t>(norm.role)] =
-          AddLayerNorm(prefix + std::string(norm.name), norm.role);
+          AddLayerNorm(prefix + std::string(norm.name), config, norm.role);
     }
     for (const VectorName& vector : config_.arch->vectors) {
       if (IsOfDelta(vector.role) != config.is_recurrent) continue;
@@ -99,7 +99,7 @@ class Builder {
     for (const LinearRole role : kLinearRoles) {
       const auto i = static_cast<size_t>(role);
       if (config_.num_linears(config, role) == 0) continue;
-      MLC_CHECK(filled[i] == config_.linear_rows(role))
+      MLC_CHECK(filled[i] == config_.linear_rows(config, role))
           << config_.arch->architecture << " linear " << i << ": " << filled[i] << " rows";
     }
     map_.layers.push_back(std::move(layer));
@@ -161,8 +161,8 @@ class Builder {
     return name.empty() ? kAbsent : AddWhole(ParameterForm::kVector, name + ".weight", {size});
   }
 
-  NormParameters AddLayerNorm(const std::string& name, NormRole role) {
-    const std::vector<int64_t> shape = config_.norm_shape(role);
+  NormParameters AddLayerNorm(const std::string& name, const LayerConfig& config, NormRole role) {
+    const std::vector<int64_t> shape = config_.norm_shape(config, role);
     NormParameters norm;
     if (config_.arch->norms_lack_weights) {
       norm.weight = AddWhole(ParameterForm::kVector, "", shape);
@@ -226,7 +226,7 @@ class Builder {
     }
     if (!spelling.post_norm.empty()) {
       layer->norms[static_cast<size_t>(NormRole::kPostFfn)] =
-          AddLayerNorm(prefix + std::string(spelling.post_norm), NormRole::kPostFfn);
+          AddLayerNorm(prefix + std::string(spelling.post_norm), config, NormRole::kPostFfn);
     }
     if (spelling.correction.empty()) return;
     const int64_t num_experts = config_.experts->router.num_experts;
@@ -240,6 +240,13 @@ class Builder {
                           {.count = spelling.correction_is_a_row ? 1 : 0}});
   }
 
+  // Whether the layer has this part of a linear, which those of keys and values may lack.
+  static bool HasRows(const LayerConfig& config, const ProjectionName& projection) {
+    const bool is_of_values = projection.rows == Rows::kValues;
+    if (projection.rows != Rows::kKv && !is_of_values) return true;
+    return config.has_own_kv() && !(config.keys_are_values && is_of_values);
+  }
+
   // The tensors of a projection, if the layer has it, fill the next rows of its linear, or of that
   // of each expert.
   void AddProjection(const std::string& prefix, const ProjectionName& projection,
@@ -247,20 +254,21 @@ class Builder {
                      LayerParameters* layer) {
     const LinearRole role = projection.role;
     const int64_t count = config_.num_linears(config, role);
-    if (count == 0) return;
-    const int64_t rows = RowsOf(config_, projection.rows);
-    const int64_t columns = config_.linear_columns(role);
+    if (count == 0 || !HasRows(config, projection)) return;
+    const int64_t rows = RowsOf(config_, config, projection.rows);
+    const int64_t columns = config_.linear_columns(config, role);
     const bool joined = IsOfExperts(role) && projection.name.find('#') == projection.name.npos;
     int64_t& row_offset = (*filled)[static_cast<size_t>(role)];
     if (const std::vector<RunOfGroup> runs = RunsOfGroups(projection.rows); !runs.empty()) {
-      AddRunsOfGroups(prefix + std::string(projection.name), projection, runs, row_offset, layer);
+      AddRunsOfGroups(prefix + std::string(projection.name), projection, runs, row_offset, config,
+                      layer);
       row_offset += rows;
       return;
     }
     for (int64_t i = 0; i < count; ++i) {
       const std::string name = prefix + NumberedName(projection.name, {i});
       const LinearParameters& linear =
-          FindOrAdd({.role = role, .expert = static_cast<int>(i)}, layer);
+          FindOrAdd({.role = role, .expert = static_cast<int>(i)}, config, layer);
       JoinedPlace place;
       if (joined) {
         place = {.count = count,
@@ -318,12 +326,12 @@ class Builder {
 
   void AddRunsOfGroups(const std::string& name, const ProjectionName& projection,
                        std::span<const RunOfGroup> runs, int64_t row_offset,
-                       LayerParameters* layer) {
-    const LinearParameters& linear = FindOrAdd({.role = projection.role}, layer);
-    const int64_t columns = config_.linear_columns(projection.role);
+                       const LayerConfig& config, LayerParameters* layer) {
+    const LinearParameters& linear = FindOrAdd({.role = projection.role}, config, layer);
+    const int64_t columns = config_.linear_columns(config, projection.role);
     int64_t step = 0;
     for (const RunOfGroup& run : runs) step += run.run;
-    const int64_t num_groups = RowsOf(config_, projection.rows) / step;
+    const int64_t num_groups = RowsOf(config_, config, projection.rows) / step;
     int64_t first = 0;
     for (const RunOfGroup& run : runs) {
       const int64_t rows = run.run * num_groups;
@@ -339,21 +347,22 @@ class Builder {
   }
 
   // The two matrices of each head, from tensors of their own or from parts of `tensor`.
-  void AddUpOfHeads(const std::string& tensor, const std::string& prefix,
+  void AddUpOfHeads(const std::string& tensor, const std::string& prefix, const LayerConfig& config,
                     std::array<int64_t, kNumLinearRoles>* filled, LayerParameters* layer) {
     const LatentConfig& latent = *config_.latent;
     const int64_t num_rows = config_.key_value_up_size();
     const auto add = [&](LinearRole role, int64_t head, std::string_view own, RowsOfTensor part) {
       const LinearParameters& linear =
-          FindOrAdd({.role = role, .expert = static_cast<int>(head)}, layer);
+          FindOrAdd({.role = role, .expert = static_cast<int>(head)}, config, layer);
       const bool splits = latent.splits_up_projection;
-      map_.slots.push_back({splits ? prefix + NumberedName(own, {head}) + ".weight" : tensor,
-                            {config_.linear_rows(role), config_.linear_columns(role)},
-                            linear.matrix,
-                            0,
-                            {},
-                            splits ? RowsOfTensor{} : part});
-      (*filled)[static_cast<size_t>(role)] = config_.linear_rows(role);
+      map_.slots.push_back(
+          {splits ? prefix + NumberedName(own, {head}) + ".weight" : tensor,
+           {config_.linear_rows(config, role), config_.linear_columns(config, role)},
+           linear.matrix,
+           0,
+           {},
+           splits ? RowsOfTensor{} : part});
+      (*filled)[static_cast<size_t>(role)] = config_.linear_rows(config, role);
     };
     for (int64_t head = 0; head < config_.num_heads; ++head) {
       const int64_t first = head * (latent.plain_dim + latent.value_dim);
@@ -364,13 +373,15 @@ class Builder {
     }
   }
 
-  const LinearParameters& FindOrAdd(const LinearKey& key, LayerParameters* layer) {
+  const LinearParameters& FindOrAdd(const LinearKey& key, const LayerConfig& config,
+                                    LayerParameters* layer) {
     const auto found = std::ranges::find(layer->linears, key, &LinearParameters::key);
     if (found != layer->linears.end()) return *found;
-    const int64_t rows = config_.linear_rows(key.role);
+    const int64_t rows = config_.linear_rows(config, key.role);
     LinearParameters& linear = layer->linears.emplace_back();
     linear.key = key;
-    linear.matrix = AddParameter(ParameterForm::kPacked, rows, config_.linear_columns(key.role));
+    linear.matrix =
+        AddParameter(ParameterForm::kPacked, rows, config_.linear_columns(config, key.role));
     map_.parameters.back().in_float32 =
         key.role == LinearRole::kRouter || key.role == LinearRole::kDeltaGates;
     if (config_.has_bias(key.role)) linear.bias = AddParameter(ParameterForm::kVector, rows, 1);

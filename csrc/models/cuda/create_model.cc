@@ -71,6 +71,12 @@ void CheckExperts(const WeightPlan& plan) {
 
 // Checks the requirements of the kernels.
 void CheckSizes(const ModelConfig& config) {
+  if (!config.has_equal_layers()) {
+    throw LoadError("device",
+                    "layers that differ in the sizes of their keys, values or feed-forward blocks, "
+                    "or share keys and values, are not supported on CUDA; run the model with "
+                    "\"device\" = \"cpu\"");
+  }
   constexpr int64_t kVector = 8;
   constexpr int64_t kAnySize = int64_t{1} << 30;
   if (config.delta) {

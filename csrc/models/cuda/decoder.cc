@@ -71,7 +71,7 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
       std::max(AttentionSize(config), config.delta ? config.delta->values_size() : 0);
   buffers.attention = rows(attention);
   if (config.delta) {
-    const int64_t gates = config.linear_rows(LinearRole::kDeltaGates);
+    const int64_t gates = config.linear_rows({}, LinearRole::kDeltaGates);
     const int64_t floats = DeltaWorkspaceFloats(DeltaShapeOf(*config.delta), limits.max_rows);
     buffers.delta_inputs = rows(config.delta->inputs_size());
     buffers.delta_gates = static_cast<float*>(take(limits.max_rows * gates, sizeof(float)));
@@ -83,8 +83,8 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   }
   const bool is_dense = !std::ranges::all_of(config.layers, &LayerConfig::has_experts);
   const int64_t shared_ffn = config.experts ? config.experts->shared_ffn_size : 0;
-  buffers.ffn = rows(
-      std::max(is_dense ? config.linear_rows(LinearRole::kGateUp) : int64_t{0}, 2 * shared_ffn));
+  buffers.ffn = rows(std::max(is_dense ? config.linear_rows({}, LinearRole::kGateUp) : int64_t{0},
+                              2 * shared_ffn));
   buffers.activated = rows(std::max(is_dense ? config.ffn_size : int64_t{0}, shared_ffn));
   if (config.experts) PlaceExperts(config, dtype, limits.max_rows, take, &buffers);
   const int64_t parts = Peers::NumParts(limits.num_peers, limits.max_rows * config.hidden_size);

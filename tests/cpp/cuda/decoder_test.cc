@@ -117,9 +117,9 @@ class TestModel {
       CudaDecoderWeights::Linear device;
       ReferenceWeights::Linear linear;
       linear.matrix =
-          AddMatrix(config.linear_rows(role), config.linear_columns(role), &device.matrix);
+          AddMatrix(config.linear_rows({}, role), config.linear_columns({}, role), &device.matrix);
       if (config.has_bias(role))
-        linear.bias = Values64(config.linear_rows(role), 0.5, &device.bias);
+        linear.bias = Values64(config.linear_rows({}, role), 0.5, &device.bias);
       reference_linears.push_back({{.role = role}, linear});
       device_linears.push_back({{.role = role}, device});
     }
@@ -127,9 +127,9 @@ class TestModel {
     CudaDecoderWeights::Layer::Norms device_norms{};
     for (const NormName& norm : config.arch->norms) {
       const auto i = static_cast<size_t>(norm.role);
-      if (!config.has_norm(norm.role)) continue;
+      if (!config.has_norm({}, norm.role)) continue;
       reference_norms[i].weight =
-          Values64(config.norm_shape(norm.role)[0], 0.5, &device_norms[i].weight);
+          Values64(config.norm_shape({}, norm.role)[0], 0.5, &device_norms[i].weight);
     }
     reference_.layers.push_back({reference_linears, reference_norms});
     weights.layers.push_back({device_linears, device_norms});

@@ -76,6 +76,49 @@ TEST(KvStorageTest, IsSpreadOverTheNodesOfItsThreads) {
 }
 #endif
 
+// Layers with 2 heads of 128, 1 head of 256, and one that reads the keys and values of the first.
+ModelConfig ShapeOfLayersWithTheirOwnSizes() {
+  ModelConfig config = ShapeOfKv();
+  config.layers.resize(3);
+  config.layers[1].own_kv_heads = 1;
+  config.layers[1].own_head_dim = 256;
+  config.layers[2].kv_source = 0;
+  return config;
+}
+
+TEST(KvStorageTest, LayersHaveTheirOwnSizesAndMayShareTheirPages) {
+  ModelConfig config = ShapeOfLayersWithTheirOwnSizes();
+  const KvStorage kv(config, kernels::KvFormat::kBFloat16, 3);
+  EXPECT_EQ(kv.layer(0).kv_heads, 2);
+  EXPECT_EQ(kv.layer(0).head_dim, 128);
+  EXPECT_EQ(kv.layer(1).kv_heads, 1);
+  EXPECT_EQ(kv.layer(1).head_dim, 256);
+  EXPECT_EQ(kv.layer(2).head_dim, 128);
+  EXPECT_EQ(kv.layer(2).k_pages, kv.layer(0).k_pages);
+  EXPECT_EQ(kv.layer(2).v_pages, kv.layer(0).v_pages);
+  EXPECT_EQ(KvStorage::BytesPerToken(config, kernels::KvFormat::kBFloat16),
+            2 * 2 * (2 * 128 + 1 * 256));
+  config.layers[1].own_head_dim = 512;
+  EXPECT_EQ(KvStorage::BytesPerToken(config, kernels::KvFormat::kBFloat16),
+            2 * 2 * (2 * 128 + 1 * 512));
+}
+
+TEST(KvStorageTest, CopiesThePagesOfLayersWithTheirOwnSizes) {
+  KvStorage kv(ShapeOfLayersWithTheirOwnSizes(), kernels::KvFormat::kFloat32, 3);
+  const auto page = [&](size_t layer, int64_t number) {
+    const kernels::KvPages& pages = kv.layer(layer);
+    return static_cast<float*>(pages.v_pages) + number * kKvPageSize * pages.head_dim;
+  };
+  for (const size_t layer : {0, 1}) {
+    page(layer, 0)[5] = 7.0f + static_cast<float>(layer);
+    page(layer, 2)[5] = 0.0f;
+  }
+  const PageCopy copy{.src_page = 0, .dst_page = 2};
+  kv.CopyPages({&copy, 1});
+  EXPECT_EQ(page(0, 2)[5], 7.0f);
+  EXPECT_EQ(page(1, 2)[5], 8.0f);
+}
+
 TEST(KvStorageTest, ExpectsTheLastPageToo) {
   KvStorage kv(ShapeOfKv(), kernels::KvFormat::kInt8, 1100);
   for (const int64_t page : {0, 600, 1099, 1099}) {

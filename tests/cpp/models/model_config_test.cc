@@ -35,8 +35,8 @@ TEST(ModelConfig, DerivedSizes) {
   const ModelConfig config = Read("LlamaForCausalLM");
   EXPECT_EQ(config.head_dim, 8);
   EXPECT_EQ(config.qkv_size(), 32 + 2 * 16);
-  EXPECT_EQ(config.linear_rows(LinearRole::kGateUp), 96);
-  EXPECT_EQ(config.linear_columns(LinearRole::kDown), 48);
+  EXPECT_EQ(config.linear_rows({}, LinearRole::kGateUp), 96);
+  EXPECT_EQ(config.linear_columns({}, LinearRole::kDown), 48);
   EXPECT_FLOAT_EQ(config.attention_scale, 1.0f / std::sqrt(8.0f));
   EXPECT_FALSE(config.has_bias(LinearRole::kQkv));
   EXPECT_EQ(config.dtype, std::nullopt);
@@ -45,7 +45,7 @@ TEST(ModelConfig, DerivedSizes) {
 TEST(ModelConfig, HeadDimNeedNotDivideHiddenSize) {
   const ModelConfig config = Read("Qwen3ForCausalLM");
   EXPECT_EQ(config.head_dim, 128);
-  EXPECT_EQ(config.linear_columns(LinearRole::kOut), 512);
+  EXPECT_EQ(config.linear_columns({}, LinearRole::kOut), 512);
 }
 
 TEST(ModelConfig, BiasesOfAFamily) {
@@ -131,9 +131,9 @@ TEST(ModelConfig, ExpertsByTheFieldsOfTheFamily) {
   const LayerConfig& layer = qwen.layers.front();
   EXPECT_EQ(qwen.num_linears(layer, LinearRole::kExpertGateUp), 6);
   EXPECT_EQ(qwen.num_linears(layer, LinearRole::kGateUp), 0);
-  EXPECT_EQ(qwen.linear_rows(LinearRole::kRouter), 7);  // and the shared expert's gate
-  EXPECT_EQ(qwen.linear_rows(LinearRole::kExpertGateUp), 14);
-  EXPECT_EQ(qwen.linear_columns(LinearRole::kSharedDown), 9);
+  EXPECT_EQ(qwen.linear_rows({}, LinearRole::kRouter), 7);  // and the shared expert's gate
+  EXPECT_EQ(qwen.linear_rows({}, LinearRole::kExpertGateUp), 14);
+  EXPECT_EQ(qwen.linear_columns({}, LinearRole::kSharedDown), 9);
   // What the family calls otherwise is also found under the name that transformers gives it.
   EXPECT_EQ(Read("Qwen2MoeForCausalLM", R"("num_local_experts": 5)").experts->router.num_experts,
             5);
