@@ -39,7 +39,59 @@ VISION = {
     "image_size": 16, "patch_size": 4,
 }  # fmt: skip
 
+# Sizes of layers without a window are their own; the layers share nothing.
+GEMMA4: dict[str, Any] = {
+    "model_type": "gemma4_text", **TINY, "num_hidden_layers": 5, "head_dim": 24,
+    "global_head_dim": 32, "num_global_key_value_heads": 1, "attention_k_eq_v": True,
+    "hidden_size_per_layer_input": 0, "sliding_window": 40, "final_logit_softcapping": 8.0,
+    "layer_types": ["sliding_attention"] * 2
+    + ["full_attention", "sliding_attention", "full_attention"],
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": {
+            "rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6,
+        },
+    },
+    "tie_word_embeddings": True,
+}  # fmt: skip
+# The last layers read the keys and values of others, and have wider feed-forward blocks.
+GEMMA4_SHARING: dict[str, Any] = {
+    "num_hidden_layers": 7, "num_kv_shared_layers": 3, "use_double_wide_mlp": True,
+    "attention_k_eq_v": False,
+    "layer_types": ["sliding_attention", "full_attention"]
+    + ["sliding_attention"] * 4 + ["full_attention"],
+}  # fmt: skip
+# The layers have inputs of their own.
+GEMMA4_INPUTS: dict[str, Any] = {
+    **GEMMA4, **GEMMA4_SHARING, "hidden_size_per_layer_input": 20,
+    "vocab_size_per_layer_input": 520, "use_bidirectional_attention": "vision",
+}  # fmt: skip
+GEMMA4_UNIFIED: dict[str, Any] = {**GEMMA4, "model_type": "gemma4_unified_text"}
+del GEMMA4_UNIFIED["hidden_size_per_layer_input"]
+GEMMA4_VISION: dict[str, Any] = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "head_dim": 16, "patch_size": 4, "position_embedding_size": 8,
+}  # fmt: skip
+GEMMA4_AUDIO: dict[str, Any] = {
+    "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "output_proj_dims": 16,
+    "subsampling_conv_channels": [8, 4],
+}  # fmt: skip
+
 DENSE_SHAPES: dict[str, dict[str, Any]] = {
+    "tiny-gemma4_text": GEMMA4,
+    "tiny-gemma4": {
+        "model_type": "gemma4", "text_config": GEMMA4_INPUTS, "vision_config": GEMMA4_VISION,
+        "audio_config": GEMMA4_AUDIO, "tie_word_embeddings": True,
+    },
+    "tiny-gemma4_unified_text": {**GEMMA4_UNIFIED, **GEMMA4_SHARING, "attention_bias": True},
+    "tiny-gemma4_unified": {
+        "model_type": "gemma4_unified",
+        "text_config": {
+            **GEMMA4_UNIFIED, "attention_k_eq_v": False, "final_logit_softcapping": None,
+        },
+        "vision_config": {"mm_embed_dim": 32, "output_proj_dims": 64},
+        "tie_word_embeddings": False,
+    },
     "tiny-glm": {"model_type": "glm", **TINY, "head_dim": 16, "tie_word_embeddings": False},
     "tiny-glm4": {"model_type": "glm4", **TINY, "head_dim": 24, "tie_word_embeddings": False},
     "tiny-ministral3": MINISTRAL3,

@@ -497,11 +497,13 @@ def _stored(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
     """The weights of a model, tied ones once; some families' norms are 1 + weight."""
-    zero_centred = model.config.model_type.startswith(ZERO_CENTRED)
+    model_type = model.config.model_type
+    scaled = model_type.startswith(ZERO_CENTRED)
+    zero_centred = scaled and not model_type.startswith("gemma4")
     weights = []
     for name, parameter in _stored(model):
         mean, spread = 0.0, std
-        if zero_centred and "embed_tokens" in name:
+        if scaled and "embed_tokens" in name:
             # Scaled by sqrt(hidden) on entry and tied to the head: at full size every token would
             # predict itself.
             spread = std / 4
@@ -520,6 +522,8 @@ def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
         elif parameter.dim() < 2 or name.endswith(("q_norm.weight", "k_norm.weight")):
             is_norm = not name.endswith("bias")
             mean, spread = 1.0 if is_norm and not zero_centred else 0.0, 0.2
+            if model_type.startswith("gemma4") and name.endswith(("q_norm.weight", "k_norm.weight")):
+                mean = 0.4  # scores are not divided by the root of the size of a head
         weights.append(Weight(name, list(parameter.shape), dtype, mean, spread))
     return weights
 

@@ -39,13 +39,19 @@ enum class LinearRole : uint8_t {
   kDeltaInputs,  // [keys + keys + values + values, hidden]: queries, keys, values and output gates
   kDeltaGates,   // [2 value heads, hidden]: how much each writes, and how fast it forgets
   kDeltaOut,     // [hidden, values]
+  // Of layers with inputs:
+  kLayerInputGate,  // [layer input, hidden]: what a layer's input is multiplied with
+  kLayerInputUp,    // [hidden, layer input]
 };
-inline constexpr LinearRole kLinearRoles[] = {
-    LinearRole::kQkv,         LinearRole::kOut,          LinearRole::kGateUp,
-    LinearRole::kDown,        LinearRole::kRouter,       LinearRole::kExpertGateUp,
-    LinearRole::kExpertDown,  LinearRole::kSharedGateUp, LinearRole::kSharedDown,
-    LinearRole::kQueryUp,     LinearRole::kHeadKeyUp,    LinearRole::kHeadValueUp,
-    LinearRole::kDeltaInputs, LinearRole::kDeltaGates,   LinearRole::kDeltaOut};
+inline constexpr LinearRole kLinearRoles[] = {LinearRole::kQkv,         LinearRole::kOut,
+                                              LinearRole::kGateUp,      LinearRole::kDown,
+                                              LinearRole::kRouter,      LinearRole::kExpertGateUp,
+                                              LinearRole::kExpertDown,  LinearRole::kSharedGateUp,
+                                              LinearRole::kSharedDown,  LinearRole::kQueryUp,
+                                              LinearRole::kHeadKeyUp,   LinearRole::kHeadValueUp,
+                                              LinearRole::kDeltaInputs, LinearRole::kDeltaGates,
+                                              LinearRole::kDeltaOut,    LinearRole::kLayerInputGate,
+                                              LinearRole::kLayerInputUp};
 inline constexpr size_t kNumLinearRoles = std::size(kLinearRoles);
 // Whether a layer has one for each expert, of which a row reads those that it chose.
 constexpr bool IsOfExperts(LinearRole role) {
@@ -69,21 +75,24 @@ enum class NormRole : uint8_t {
   kPostFfn,
   kQ,  // of latent attention: of what the queries come from
   kK,  // likewise: of what keys and values come from
+  kV,
+  kPostLayerInput,  // of what kLayerInputUp gives, before it is added to the residual
 };
-inline constexpr size_t kNumNormRoles = 6;
+inline constexpr size_t kNumNormRoles = 8;
 
 // What other vectors of a layer are for.
 enum class VectorRole : uint8_t {
   kSinks,       // [q heads]: a logit of each head that only the denominator of its softmax has
   kActivation,  // [2]: the two parameters of xIELU
   kCorrection,  // [experts]: added to the scores of experts for the choice only
+  kLayerScale,  // [1]: of the residual behind the layer
   // Of layers with linear attention:
   kConvolution,  // [width, keys + keys + values]: of queries, keys and values, the oldest row first
   kDecay,        // [value heads]: the logarithm of how fast each forgets
   kDecayBias,    // [value heads]: added to what says how fast it forgets
   kDeltaNorm,    // [value dim]: of what each value head gives
 };
-inline constexpr size_t kNumVectorRoles = 7;
+inline constexpr size_t kNumVectorRoles = 8;
 // Whether it is of layers with linear attention.
 constexpr bool IsOfDelta(VectorRole role) { return role >= VectorRole::kConvolution; }
 
@@ -121,6 +130,7 @@ enum class Rows : uint8_t {
   kKeyValueLatent,  // what keys and values come from, and the rotated part of the keys
   kQueryUp,
   kKeyValueUp,
+  kLayerInput,
   kQkvOfGroups,  // of each KV head: the q heads that read it, its k and its v
   kGatedQ,       // of each q head: its q, and the gate of what it attends to
   // Of layers with linear attention:
@@ -150,7 +160,7 @@ struct ProjectionName {
 };
 
 // "model.layers.7.<name>.weight" (and ".bias"). "#" in the name stands for the number of a head,
-// for norms of which each head has its own tensor.
+// for norms of which each head has its own tensor. Without a name, the weight is ones.
 struct NormName {
   std::string_view name;
   NormRole role;
@@ -193,6 +203,7 @@ struct Multipliers {
   std::string_view residual{};        // scales what a block adds; only with norms before blocks
   std::string_view attention{};       // scales q k^T, instead of 1 / sqrt(head_dim)
   bool attention_by_head = false;     // 1 / sqrt(head_dim) where that is absent
+  bool plain_attention = false;       // q k^T is not scaled
   std::string_view logits_divisor{};  // only with norm_weight_offset 0
   std::string_view logits{};          // likewise, and without norm_bias
   double absent_logits = 0.0625;
@@ -380,11 +391,16 @@ struct ArchSpec {
   bool reads_mrope = false;          // positions of images, which are one number in texts
   bool reads_query_scaling = false;  // llama_4_scaling_beta
   bool reads_layer_thetas = false;   // layer_rope_theta: of each layer, 0: it has no rope
+  bool proportional_rope = false;    // partial_rotary_factor is of "proportional" ropes alone
   WindowRule window_rule = WindowRule::kNever;
   bool reads_window_pattern = false;          // sliding_window_pattern, else that of `defaults`
   bool local_rope = false;                    // layers with a window have a rope of their own
   std::string_view local_rope_theta_field{};  // its theta outside rope_parameters; empty: none
   RopeRule rope_rule = RopeRule::kAllLayers;
+  bool last_has_no_window = false;  // whatever the rule
+  // hidden_size_per_layer_input: each token has an input for each layer; 0: none.
+  bool reads_layer_inputs = false;
+  bool reads_layer_sizes = false;  // layers may have sizes of their own (layer_sizes.h)
   ExpertRule experts{};
   LatentRule latent{};
   // Some layers have linear attention (the gated delta rule): those that layer_types calls

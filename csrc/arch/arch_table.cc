@@ -4,6 +4,7 @@
 #include "arch/arch_spec.h"
 #include "arch/dense_rows.h"
 #include "arch/expert_rows.h"
+#include "arch/gemma4_rows.h"
 #include "arch/hybrid_rows.h"
 #include "arch/image_models.h"
 #include "arch/other_dense_rows.h"
@@ -177,8 +178,9 @@ constexpr ArchSpec kFirstRows[] = {
                   .tie_word_embeddings = true}},
 };
 
-constexpr auto kArchitectures = Join(kFirstRows, kGatedRows, kPlainRows, kLayerNormRows,
-                                     kOtherDenseRows, kExpertRows, kOtherExpertRows, kHybridRows);
+constexpr auto kArchitectures =
+    Join(kFirstRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows,
+         kExpertRows, kOtherExpertRows, kHybridRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},

@@ -78,7 +78,7 @@ void ReadMultipliers(const ConfigFields& fields, ModelConfig& config) {
   const double divisor = names.attention_divisor.empty()
                              ? static_cast<double>(config.head_dim)
                              : ReadMultiplier(fields, names.attention_divisor, 256.0);
-  const double by_head = 1.0 / std::sqrt(divisor);
+  const double by_head = names.plain_attention ? 1.0 : 1.0 / std::sqrt(divisor);
   config.attention_scale = static_cast<float>(
       names.attention.empty()
           ? by_head

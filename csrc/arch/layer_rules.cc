@@ -91,8 +91,9 @@ void ReadWindows(const ConfigFields& fields, const ArchSpec& arch, Layers& layer
       has_window ? fields.Integer("sliding_window", arch.defaults.sliding_window, 1, kMaxPositions)
                  : 0;
   const bool by_type = rule != WindowRule::kAllLayers && fields.Has("layer_types");
-  const std::vector<bool> has = by_type ? LayersOfType(fields, layers.size(), "sliding_attention")
-                                        : DefaultWindows(fields, arch, layers, window);
+  std::vector<bool> has = by_type ? LayersOfType(fields, layers.size(), "sliding_attention")
+                                  : DefaultWindows(fields, arch, layers, window);
+  if (arch.last_has_no_window) has.back() = false;
   for (size_t i = 0; i < has.size(); ++i) {
     if (!has[i]) continue;
     if (window == 0) fields.FailValue("sliding_window", "given: layers of the model need it");

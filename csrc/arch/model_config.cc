@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "arch/layer_sizes.h"
 #include "arch/rope_config.h"
 #include "arch/unsupported.h"
 #include "checkpoint/model_defaults.h"
@@ -58,10 +59,18 @@ NamedModel ReadArchitecture(const ConfigFields& root) {
             "= " + list + " is not supported; supported: " + SupportedArchitectureList());
 }
 
-void RefuseUnsupported(const ConfigFields& fields) {
-  if (fields.Bool("use_bidirectional_attention", false)) {
-    fields.Fail("use_bidirectional_attention", "is not supported");
+// "vision" is of the tokens of an image alone.
+void RefuseBothDirections(const ConfigFields& fields) {
+  constexpr char kField[] = "use_bidirectional_attention";
+  const JsonValue* const value = fields.Find(kField);
+  const bool is_text = value != nullptr && value->is_string();
+  if (is_text ? fields.String(kField) != "vision" : fields.Bool(kField, false)) {
+    fields.Fail(kField, "is not supported");
   }
+}
+
+void RefuseUnsupported(const ConfigFields& fields) {
+  RefuseBothDirections(fields);
   // Of models that make embeddings; transformers attends in both directions then, too.
   if (!fields.Bool("is_causal", true)) fields.Fail("is_causal", "= false is not supported");
   if (fields.Has("clip_qkv")) fields.Fail("clip_qkv", "is not supported");
@@ -211,6 +220,13 @@ std::optional<DType> ReadDType(const ConfigFields& fields) {
   return std::nullopt;
 }
 
+// Elements of a head that the rope is for: of the layers that have it.
+int64_t RopedDim(const ModelConfig& config, int rope) {
+  if (config.latent) return config.latent->rope_dim;
+  const auto layer = std::ranges::find(config.layers, rope, &LayerConfig::rope);
+  return layer == config.layers.end() ? config.head_dim : config.head_dim_of(*layer);
+}
+
 // Sets everything that follows from the family and the fields of the text model, except how the
 // weights are stored.
 ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_t longest,
@@ -227,10 +243,12 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
   config.layers = ReadLayers(fields, arch, config.layers.size());
   if (arch.has_delta_layers) ReadDelta(fields, config);
   config.gates_attention = arch.gates_attention;
+  ReadLayerSizes(fields, config);
+  ReadLayerInputs(fields, config);
   ReadExpertLayers(fields, config);
   const SequenceLengths lengths{.max_positions = config.max_positions, .longest = longest};
-  const int64_t roped_dim = config.latent ? config.latent->rope_dim : config.head_dim;
-  config.ropes = ReadRopes(fields, arch, roped_dim, lengths);
+  const RopedDims dims{.full = RopedDim(config, 0), .local = RopedDim(config, 1)};
+  config.ropes = ReadRopes(fields, arch, dims, lengths);
   if (arch.reads_layer_thetas) ReadLayerThetas(fields, config.ropes, config.layers);
   config.max_positions = ExactPositions(config.ropes, lengths);
   config.tie_word_embeddings = fields.Bool(kTiedField, arch.defaults.tie_word_embeddings);

@@ -56,6 +56,17 @@ struct DeltaConfig {
   int64_t inputs_size() const { return conv_size() + values_size(); }
 };
 
+// Inputs of the layers: each layer gets something of its own of a row's token. It is a row of a
+// table and a product of the token's embedding, both of which are for all layers, added and scaled
+// by the root of a half; the product is normalized first. A layer multiplies it with a gate of the
+// residual, and adds what follows to the residual.
+inline constexpr float kRootOfHalf = 0.70710678f;
+struct LayerInputConfig {
+  int64_t size = 0;        // of a layer
+  int64_t vocab_size = 0;  // of the table
+  float norm_eps = 0;      // of the product
+};
+
 // Multipliers of a family are folded into numbers that every decoder has. With a residual
 // multiplier m the residual is kept divided by m: its norms give the same with eps / m^2, the
 // embeddings are divided by m, and what a block adds needs no factor. A factor of the logits is one
@@ -104,6 +115,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::optional<LatentConfig> latent;   // num_kv_heads and head_dim are those of pages
   std::optional<DeltaConfig> delta;     // of the layers with linear attention
   bool gates_attention = false;         // what a q head attends to is gated
+  std::optional<LayerInputConfig> layer_inputs;
 
   std::optional<DType> dtype;                // what the folder says of the weights
   std::optional<Quantization> quantization;  // of the stored matrices
@@ -172,6 +184,12 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::vector<float> QueryScales(int64_t num_positions) const;
   // What the embeddings are multiplied with in a decoder whose weights have this type.
   float EmbeddingScale(DType weights) const;
+  // Likewise of the rows of the layers' inputs.
+  float LayerInputScale(DType weights) const;
+  // Elements of a row's inputs of all layers.
+  int64_t layer_inputs_size() const {
+    return layer_inputs ? layer_inputs->size * static_cast<int64_t>(layers.size()) : 0;
+  }
 };
 
 // The parts of ReadModelConfig for a Hugging Face folder: its config.json, and what follows from

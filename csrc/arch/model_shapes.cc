@@ -6,6 +6,15 @@
 #include "support/half.h"
 
 namespace mlc_native {
+namespace {
+
+float RoundedTo(DType type, float value) {
+  float rounded = 0;
+  StoreElement(type, &rounded, 0, value);
+  return LoadElement(type, &rounded, 0);
+}
+
+}  // namespace
 
 bool ModelConfig::has_equal_layers() const {
   return std::ranges::all_of(layers, &LayerConfig::has_usual_sizes);
@@ -36,6 +45,9 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
     case LinearRole::kHeadKeyUp:
     case LinearRole::kHeadValueUp:
       return latent ? num_heads : 0;
+    case LinearRole::kLayerInputGate:
+    case LinearRole::kLayerInputUp:
+      return layer_inputs ? 1 : 0;
   }
   return 0;
 }
@@ -53,7 +65,10 @@ int64_t ModelConfig::linear_rows(const LayerConfig& layer, LinearRole role) cons
     case LinearRole::kExpertDown:
     case LinearRole::kSharedDown:
     case LinearRole::kDeltaOut:
+    case LinearRole::kLayerInputUp:
       return hidden_size;
+    case LinearRole::kLayerInputGate:
+      return layer_inputs->size;
     case LinearRole::kDeltaInputs:
       return delta->inputs_size();
     case LinearRole::kDeltaGates:
@@ -84,9 +99,12 @@ int64_t ModelConfig::linear_columns(const LayerConfig& layer, LinearRole role) c
     case LinearRole::kSharedGateUp:
     case LinearRole::kDeltaInputs:
     case LinearRole::kDeltaGates:
+    case LinearRole::kLayerInputGate:
       return hidden_size;
     case LinearRole::kDeltaOut:
       return delta->values_size();
+    case LinearRole::kLayerInputUp:
+      return layer_inputs->size;
     case LinearRole::kOut:
       return values_size(layer);
     case LinearRole::kDown:
@@ -128,7 +146,8 @@ bool ModelConfig::has_bias(LinearRole role) const {
 bool ModelConfig::has_norm(const LayerConfig& layer, NormRole role) const {
   if (std::ranges::find(arch->norms, role, &NormName::role) == arch->norms.end()) return false;
   if (role == NormRole::kQ && latent) return latent->q_rank > 0;
-  const bool is_of_kv = role == NormRole::kK;
+  if (role == NormRole::kPostLayerInput) return layer_inputs.has_value();
+  const bool is_of_kv = role == NormRole::kK || role == NormRole::kV;
   if (is_of_kv ? !layer.has_own_kv() : role == NormRole::kQ && layer.is_recurrent) return false;
   if (role == NormRole::kQ || role == NormRole::kK) return qk_norm != QkNorm::kNone;
   if (role == NormRole::kPreFfn) return !parallel_blocks || arch->has_parallel_norms;
@@ -137,6 +156,7 @@ bool ModelConfig::has_norm(const LayerConfig& layer, NormRole role) const {
 }
 
 std::vector<int64_t> ModelConfig::norm_shape(const LayerConfig& layer, NormRole role) const {
+  if (role == NormRole::kV) return {head_dim_of(layer)};
   if (role != NormRole::kQ && role != NormRole::kK) return {hidden_size};
   const int64_t heads = role == NormRole::kQ ? num_heads : kv_heads_of(layer);
   const int64_t size = head_dim_of(layer);
@@ -163,12 +183,13 @@ std::vector<float> ModelConfig::QueryScales(int64_t num_positions) const {
   return scales;
 }
 
-// Gemma's scale is a number of the weights' type in transformers.
+// Gemma's scales are numbers of the weights' type in transformers.
 float ModelConfig::EmbeddingScale(DType weights) const {
-  if (!arch->multipliers.sqrt_hidden_size) return embedding_scale;
-  float rounded = 0;
-  StoreElement(weights, &rounded, 0, embedding_scale);
-  return LoadElement(weights, &rounded, 0);
+  return arch->multipliers.sqrt_hidden_size ? RoundedTo(weights, embedding_scale) : embedding_scale;
+}
+
+float ModelConfig::LayerInputScale(DType weights) const {
+  return RoundedTo(weights, std::sqrt(static_cast<float>(layer_inputs->size))) * kRootOfHalf;
 }
 
 }  // namespace mlc_native

@@ -90,6 +90,12 @@ std::vector<float> RopeFrequencies(const RopeConfig& config) {
     case RopeScaling::kLinear:
       for (float& f : frequencies) f /= static_cast<float>(config.factor);
       break;
+    case RopeScaling::kProportional:
+      for (size_t i = 0; i < frequencies.size(); ++i) {
+        const bool is_rotated = i < static_cast<size_t>(config.num_rotated);
+        frequencies[i] = is_rotated ? frequencies[i] / static_cast<float>(config.factor) : 0.0f;
+      }
+      break;
     case RopeScaling::kLlama3:
       for (float& f : frequencies) f = Llama3Frequency(config, f);
       break;

@@ -15,14 +15,16 @@ enum class RopeScaling : uint8_t {
   kLinear,  // frequencies / factor
   kLlama3,  // low frequencies / factor, a smooth step to the high ones
   kYarn,    // a ramp between both, cos and sin scaled
-  kLongRope,  // frequencies / factors[i], cos and sin scaled
+  kLongRope,      // frequencies / factors[i], cos and sin scaled
+  kProportional,  // frequencies / factor, 0 from pair num_rotated on
 };
 
 // The fields of transformers' rope_parameters.
 struct RopeConfig {
   RopeScaling scaling = RopeScaling::kNone;
   double theta = 1e4;
-  int64_t rotary_dim = 0;  // even, <= head_dim
+  int64_t rotary_dim = 0;   // even, <= head_dim
+  int64_t num_rotated = 0;  // pairs of kProportional
   double factor = 1.0;
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;

@@ -33,6 +33,10 @@ struct RopeReader {
     }
     if (type == "default" || type == "dynamic" || (type == "mrope" && arch.reads_mrope))
       return rope;
+    if (type == "proportional" && arch.proportional_rope) {
+      ReadProportional(params, rope);
+      return rope;
+    }
     if (type == "linear") {
       rope.scaling = RopeScaling::kLinear;
       rope.factor = params.Positive("factor", std::nullopt);
@@ -54,6 +58,7 @@ struct RopeReader {
   int64_t RotaryDim(const ConfigFields& params) const {
     // That of Mistral 4 is of a head with its other elements, and says the same as head_dim here.
     if (arch.latent.exists && arch.reads_partial_rotary_factor) return head_dim;
+    if (arch.proportional_rope) return EvenDim(params, head_dim);
     const double part = params.Positive(
         "partial_rotary_factor",
         fields.Positive(std::string(arch.partial_rotary_field).c_str(), PartWithoutField()));
@@ -62,7 +67,10 @@ struct RopeReader {
       params.Fail("partial_rotary_factor",
                   "is not supported for " + std::string(arch.architecture) + " (only 1)");
     }
-    const auto dim = static_cast<int64_t>(static_cast<double>(head_dim) * part);
+    return EvenDim(params, static_cast<int64_t>(static_cast<double>(head_dim) * part));
+  }
+
+  static int64_t EvenDim(const ConfigFields& params, int64_t dim) {
     if (dim <= 0 || dim % 2 != 0) {
       params.Fail("head_dim", "gives " + std::to_string(dim) +
                                   " rotated dimensions, they must be an even number");
@@ -82,6 +90,16 @@ struct RopeReader {
   static void StretchBase(const ConfigFields& params, RopeConfig& rope) {
     const auto dim = static_cast<double>(rope.rotary_dim);
     rope.theta *= std::pow(params.Positive("alpha", std::nullopt), dim / (dim - 2));
+  }
+
+  // Pairs are those of all of a head, of which the first ones are rotated.
+  static void ReadProportional(const ConfigFields& params, RopeConfig& rope) {
+    const double part = params.Positive("partial_rotary_factor", 1.0);
+    if (part > 1.0) params.FailValue("partial_rotary_factor", "a number in (0, 1]");
+    rope.scaling = RopeScaling::kProportional;
+    rope.factor = params.Positive("factor", 1.0);
+    rope.num_rotated =
+        static_cast<int64_t>(std::floor(part * static_cast<double>(rope.rotary_dim) / 2));
   }
 
   double FactorOrRatio(const ConfigFields& params, const RopeConfig& rope) const {
@@ -176,9 +194,9 @@ ConfigFields RopeParameters(const ConfigFields& fields, const ArchSpec& arch) {
 }
 
 std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& arch,
-                                  int64_t head_dim, const SequenceLengths& lengths) {
-  const auto read = [&](const ConfigFields& rope, double default_theta) {
-    return RopeReader{fields, arch, head_dim, lengths, default_theta}.Read(rope);
+                                  const RopedDims& dims, const SequenceLengths& lengths) {
+  const auto read = [&](const ConfigFields& rope, int64_t dim, double default_theta) {
+    return RopeReader{fields, arch, dim, lengths, default_theta}.Read(rope);
   };
   const double default_theta =
       fields.Positive(std::string(arch.rope_theta_field).c_str(), arch.defaults.rope_theta);
@@ -188,10 +206,12 @@ std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& ar
       fields.Fail("rope_parameters",
                   "per layer type are not supported for " + std::string(arch.architecture));
     }
-    return {read(params, default_theta)};
+    return {read(params, dims.full, default_theta)};
   }
   // rope_parameters has an object for each rope, and the older rope_scaling is of the first one.
-  const ConfigFields by_type = fields.Object("rope_parameters");
+  const bool has_none = !fields.HasObject("rope_parameters") && !fields.HasObject("rope_scaling");
+  const ConfigFields by_type =
+      has_none ? RopeParameters(fields, arch) : fields.Object("rope_parameters");
   const ConfigFields scaling = fields.Object("rope_scaling");
   if (fields.HasObject("rope_parameters") && !IsByLayerType(by_type)) {
     fields.Fail("rope_parameters",
@@ -209,9 +229,9 @@ std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& ar
   const ConfigFields full = by_type.Object("full_attention");
   const std::string local_theta(arch.local_rope_theta_field);
   const double absent = arch.defaults.local_rope_theta;
-  return {read(fields.HasObject("rope_scaling") ? scaling : full,
+  return {read(fields.HasObject("rope_scaling") ? scaling : full, dims.full,
                full.Positive("rope_theta", default_theta)),
-          read(by_type.Object("sliding_attention"),
+          read(by_type.Object("sliding_attention"), dims.local,
                local_theta.empty() ? absent : fields.Positive(local_theta.c_str(), absent))};
 }
 

@@ -28,8 +28,12 @@ ConfigFields RopeParameters(const ConfigFields& fields, const ArchSpec& arch);
 // longrope has two lists of factors: transformers takes the long one for a sequence that exceeds
 // the original context, also for its first tokens. Keys in a cache cannot change when a sequence
 // grows, so that the list is chosen once, by lengths.longest, as vLLM does. Throws LoadError.
+struct RopedDims {  // elements of a head that ropes are for
+  int64_t full = 0;
+  int64_t local = 0;  // of layers with a window
+};
 std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& arch,
-                                  int64_t head_dim, const SequenceLengths& lengths);
+                                  const RopedDims& dims, const SequenceLengths& lengths);
 
 // The longest sequence that the ropes are right for, at most lengths.max_positions.
 int64_t ExactPositions(const std::vector<RopeConfig>& ropes, const SequenceLengths& lengths);

@@ -225,13 +225,13 @@ struct RopeArgs {
 };
 void Rope(const Cpu& cpu, const RopeArgs& args);
 
-// x[m, n] *= scales[positions[row]].
+// x[m, n] *= scales[positions[row]], or scales[0] without positions.
 struct ScaleArgs {
   float* x = nullptr;
   int64_t ld = 0;
   int64_t m = 0;
   int64_t n = 0;
-  const int32_t* positions = nullptr;  // [m]
+  const int32_t* positions = nullptr;  // [m]; null: all rows have the same scale
   const float* scales = nullptr;       // [max_position]
 };
 void Scale(const Cpu& cpu, const ScaleArgs& args);

@@ -61,6 +61,23 @@ concept CopiesStreams = requires(Ops ops, size_t layer) {
   { ops.CopyLastStreams() } -> std::same_as<bool>;
 };
 
+// An Ops of a model whose layers may scale the residual behind them.
+template <typename Ops, typename Vector>
+concept ScalesResidual = requires(Ops ops, const NormWeights<Vector>& norm, size_t layer) {
+  // residual += norm(output).
+  ops.AddOutput(norm);
+  // residual *= the scale of the layer.
+  ops.ScaleResidual(layer);
+};
+
+// An Ops of a model whose layers may have inputs.
+template <typename Ops>
+concept TakesLayerInputs = requires(Ops ops, size_t layer) {
+  // act(gate) * the layer's input, between kLayerInputGate, which reads the residual, and
+  // kLayerInputUp, which leaves a block's output.
+  ops.ActivateLayerInput(layer);
+};
+
 // An Ops of a model whose layers may have experts.
 template <typename Ops>
 concept RunsExperts = requires(Ops ops, size_t layer) {
@@ -130,6 +147,29 @@ void FeedForward(const Weights& weights, size_t layer, Ops& ops) {
   ops.Project(layer, LinearRole::kDown);
 }
 
+// Adds the output of the feed-forward block, and prepares what comes behind the layer.
+template <typename Weights, typename Norm, typename Ops>
+void EndLayer(const Weights& weights, size_t layer, const Norm& next_norm, Ops& ops) {
+  const Norm* post_norm = &weights.norm(NormRole::kPostFfn);
+  if constexpr (ScalesResidual<Ops, decltype(Norm::weight)> && TakesLayerInputs<Ops>) {
+    if (weights.num_experts(LinearRole::kLayerInputGate) > 0) {
+      ops.AddOutput(*post_norm);
+      ops.Project(layer, LinearRole::kLayerInputGate);
+      ops.ActivateLayerInput(layer);
+      ops.Project(layer, LinearRole::kLayerInputUp);
+      post_norm = &weights.norm(NormRole::kPostLayerInput);
+    }
+  }
+  if constexpr (ScalesResidual<Ops, decltype(Norm::weight)>) {
+    if (weights.vector(VectorRole::kLayerScale) != decltype(Norm::weight){}) {
+      ops.AddOutput(*post_norm);
+      ops.ScaleResidual(layer);
+      return ops.Normalize(next_norm);
+    }
+  }
+  ops.AddAndNormalize(*post_norm, next_norm);
+}
+
 // The part of a layer behind attention.
 template <typename Matrix, typename Vector, DecoderOps<Vector> Ops>
 void FinishLayer(const DecoderWeights<Matrix, Vector>& weights, size_t layer, Ops& ops) {
@@ -146,9 +186,9 @@ void FinishLayer(const DecoderWeights<Matrix, Vector>& weights, size_t layer, Op
     ops.AddAndNormalize(w.norm(NormRole::kPostAttention), w.norm(NormRole::kPreFfn));
   }
   FeedForward(w, layer, ops);
-  ops.AddAndNormalize(
-      w.norm(NormRole::kPostFfn),
-      is_last ? weights.final_norm : weights.layers[layer + 1].norm(NormRole::kPreAttention));
+  const auto& next =
+      is_last ? weights.final_norm : weights.layers[layer + 1].norm(NormRole::kPreAttention);
+  EndLayer(w, layer, next, ops);
 }
 
 template <typename Matrix, typename Vector, DecoderOps<Vector> Ops>

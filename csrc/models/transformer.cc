@@ -72,8 +72,9 @@ int64_t DeltaWidth(const ModelConfig& config) {
 int64_t BlockWidth(const ModelConfig& config) {
   const int64_t attention =
       config.attention_gates_size() + QkvWidth(config) + QueryWidth(config) + LatentWidth(config);
+  const int64_t gate = config.layer_inputs ? 2 * config.layer_inputs->size : 0;
   return std::max({attention, OutputInputWidth(config), DeltaWidth(config), FfnWidth(config),
-                   ExpertWidth(config)});
+                   ExpertWidth(config), gate, config.layer_inputs_size()});
 }
 
 int64_t RouterWidth(const ModelConfig& config) {
@@ -106,9 +107,10 @@ int64_t LinearInputWidth(const ModelConfig& config) {
     of_latents = std::max(width(latent.q_rank),
                           config.num_heads * width(std::max(latent.plain_dim, latent.kv_rank)));
   }
-  const int64_t widest = std::max({config.hidden_size, OutputInputWidth(config),
-                                   config.delta ? config.delta->values_size() : 0,
-                                   JoinedWidth(config), config.draft_input_size()});
+  const int64_t widest =
+      std::max({config.hidden_size, OutputInputWidth(config),
+                config.delta ? config.delta->values_size() : 0, JoinedWidth(config),
+                config.draft_input_size(), config.layer_inputs ? config.layer_inputs->size : 0});
   const int64_t dense = std::max(width(widest), of_latents);
   if (!config.experts) return dense;
   const ExpertConfig& experts = *config.experts;
@@ -171,7 +173,7 @@ void Transformer::DescribeMetadata() {
   if (config_.draft_head) metadata_.draft_head = config_.draft_head->info;
   const int64_t widths = 2 * config_.hidden_size + OutputWidth(config_) + BlockWidth(config_) +
                          LinearInputWidth(config_) + RouterWidth(config_) + JoinedWidth(config_) +
-                         config_.draft_input_size();
+                         config_.draft_input_size() + config_.layer_inputs_size();
   metadata_.workspace_bytes_per_token =
       widths * static_cast<int64_t>(sizeof(float)) +
       static_cast<int64_t>(sizeof(int32_t) + sizeof(int64_t) + sizeof(kernels::AttentionSequence));
@@ -216,6 +218,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
       {&buffers_.output, max_num_rows, OutputWidth(config_)},
       {&block, max_num_rows, BlockWidth(config_)},
       {&buffers_.router, max_num_rows, RouterWidth(config_)},
+      {&buffers_.layer_inputs, max_num_rows, config_.layer_inputs_size()},
       {&buffers_.joined, max_num_rows, JoinedWidth(config_)},
       {&buffers_.states, max_num_rows, config_.draft_input_size()},
       {&buffers_.linear_inputs, std::max(max_num_rows, max_num_logits), LinearInputWidth(config_)},
@@ -267,6 +270,8 @@ void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
   buffers_.gated_qkv = {data, width};
   buffers_.qkv = {data + gates, width};
   buffers_.attention = {data + max_num_rows * width, QueryWidth(config_)};
+  buffers_.projected_inputs = {data, config_.layer_inputs_size()};
+  buffers_.layer_gate = {data, config_.layer_inputs ? 2 * config_.layer_inputs->size : 0};
   if (config_.delta) {
     const int64_t inputs = config_.delta->inputs_size();
     const int64_t num_gates = config_.linear_rows({}, LinearRole::kDeltaGates);

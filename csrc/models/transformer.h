@@ -75,11 +75,14 @@ class Transformer : public Model {
     Activations shared_ffn;     // [rows, 2 ffn of the shared expert]
     Activations expert_ffn;     // [choices, 2 ffn of an expert], in the memory of shared_ffn
     Activations expert_output;  // [choices, hidden], in the memory of expert_ffn
-    Activations joined;         // of a draft head: [rows, 2 hidden], tokens and hidden states
-    Activations states;         // of a draft head: [rows, what it reads of its target]
-    Activations own_states;     // of a draft head: [logits rows, hidden], of the last forward
-    Activations linear_inputs;  // workspace of the linears
-    Activations logits;         // [logits rows, vocab]
+    Activations layer_inputs;   // [rows, inputs of all layers]
+    Activations projected_inputs;  // likewise, in the memory of qkv and attention
+    Activations layer_gate;        // [rows, 2 inputs of a layer], in the memory of qkv
+    Activations joined;            // of a draft head: [rows, 2 hidden], tokens and hidden states
+    Activations states;            // of a draft head: [rows, what it reads of its target]
+    Activations own_states;        // of a draft head: [logits rows, hidden], of the last forward
+    Activations linear_inputs;     // workspace of the linears
+    Activations logits;            // [logits rows, vocab]
     void* attention_workspace = nullptr;
     void* delta_workspace = nullptr;
   };

@@ -71,6 +71,7 @@ void Transformer::ChooseLastRows(const ForwardBatch& batch) {
 void Transformer::Ops::Embed() {
   if (config_.draft_head) return JoinTokensAndStates();
   GatherEmbeddings(buffers_.residual);
+  if (config_.layer_inputs) MakeLayerInputs();
 }
 
 void Transformer::Ops::GatherEmbeddings(const Activations& out) {
@@ -137,9 +138,7 @@ void Transformer::Ops::Normalize(const NormWeights<const float*>& pre_norm) {
 void Transformer::Ops::AddAndNormalize(const NormWeights<const float*>& post_norm,
                                        const NormWeights<const float*>& pre_norm) {
   if (post_norm.weight != nullptr) {
-    kernels::NormalizeArgs norm = Norm(buffers_.output, post_norm, buffers_.residual);
-    norm.accumulate = true;
-    remembered_.Add(norm);
+    AddOutput(post_norm);
     return Normalize(pre_norm);
   }
   if (pre_norm.weight == nullptr) {
@@ -152,6 +151,22 @@ void Transformer::Ops::AddAndNormalize(const NormWeights<const float*>& post_nor
   norm.eps = config_.residual_norm_eps;
   remembered_.Add(norm);
   input_ = &buffers_.hidden;
+}
+
+void Transformer::Ops::AddOutput(const NormWeights<const float*>& norm) {
+  if (norm.weight == nullptr) return AddAndKeepInput();
+  kernels::NormalizeArgs add = Norm(buffers_.output, norm, buffers_.residual);
+  add.accumulate = true;
+  remembered_.Add(add);
+}
+
+void Transformer::Ops::ScaleResidual(size_t layer) {
+  remembered_.Add(
+      kernels::ScaleArgs{.x = buffers_.residual.data,
+                         .ld = buffers_.residual.width,
+                         .m = num_rows_,
+                         .n = config_.hidden_size,
+                         .scales = model_.weights_.layers[layer].vector(VectorRole::kLayerScale)});
 }
 
 void Transformer::Ops::AddAndKeepInput() {
@@ -217,6 +232,10 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
       return RunExperts(layer, role, *input_, choices_.rows.data(), buffers_.expert_ffn);
     case LinearRole::kExpertDown:
       return RunExperts(layer, role, buffers_.expert_ffn, nullptr, buffers_.expert_output);
+    case LinearRole::kLayerInputGate:
+      return RunLinear(linear, buffers_.residual, buffers_.layer_gate);
+    case LinearRole::kLayerInputUp:
+      return RunLinear(linear, buffers_.layer_gate, buffers_.output);
     case LinearRole::kQueryUp:
     case LinearRole::kHeadKeyUp:
     case LinearRole::kHeadValueUp:
@@ -278,8 +297,15 @@ void Transformer::Ops::AddHeadNorms(size_t layer, RowSteps* steps) const {
   float* q = buffers_.qkv.data;
   steps->Add(HeadNorm(w.norm(NormRole::kQ).weight, q, config_.num_heads, head_dim));
   if (!sizes.has_own_kv()) return;
-  steps->Add(HeadNorm(w.norm(NormRole::kK).weight, q + config_.q_size(sizes),
-                      config_.kv_heads_of(sizes), head_dim));
+  const int64_t kv_heads = config_.kv_heads_of(sizes);
+  float* const k = q + config_.q_size(sizes);
+  if (const float* const of_values = w.norm(NormRole::kV).weight; of_values != nullptr) {
+    kernels::NormalizeArgs norm =
+        HeadNorm(of_values, k + config_.kv_size(sizes), kv_heads, head_dim);
+    if (sizes.keys_are_values) norm.x = k;
+    steps->Add(norm);
+  }
+  steps->Add(HeadNorm(w.norm(NormRole::kK).weight, k, kv_heads, head_dim));
 }
 
 void Transformer::Ops::AddRope(size_t layer, RowSteps* steps) const {

@@ -3,8 +3,9 @@
 // Row-wise operations in front of a linear are only remembered; the linear's threads run them on
 // the rows they are about to read, while these are in their caches. Implemented in
 // transformer_forward.cc (a layer), transformer_experts.cc (its experts), transformer_latent.cc
-// (latent attention), transformer_delta.cc (linear attention), transformer_states.cc (hidden
-// states) and transformer_draft.cc (the entry of a draft head). Lives as long as the forward.
+// (latent attention), transformer_delta.cc (linear attention), transformer_layer_inputs.cc (inputs
+// of layers), transformer_states.cc (hidden states) and transformer_draft.cc (the entry of a draft
+// head). Lives as long as the forward.
 #pragma once
 
 #include <array>
@@ -43,6 +44,9 @@ class Transformer::Ops {
   void AddAndNormalize(const NormWeights<const float*>& post_norm,
                        const NormWeights<const float*>& pre_norm);
   void AddAndKeepInput();
+  void AddOutput(const NormWeights<const float*>& norm);
+  void ScaleResidual(size_t layer);
+  void ActivateLayerInput(size_t layer);
   bool HasParallelBlocks() const { return config_.parallel_blocks; }
   void Project(size_t layer, LinearRole role);
   void RotateAndWriteKv(size_t layer);
@@ -67,6 +71,8 @@ class Transformer::Ops {
   using Linear = CpuDecoderWeights::Linear;
 
   void GatherEmbeddings(const Activations& out);
+  // Of a decoder whose layers have inputs (transformer_layer_inputs.cc).
+  void MakeLayerInputs();
   // Of a draft head (transformer_draft.cc): the residual from the tokens and the hidden states.
   void JoinTokensAndStates();
   // Writes what the head reads as the hidden states of the rows.

@@ -65,7 +65,8 @@ bool Transformer::Ops::KeepLastRows() {
   const Activations* const kept[] = {
       &buffers_.residual, is_recurrent ? &buffers_.delta_output : &buffers_.attention,
       config_.parallel_blocks ? input_ : nullptr,
-      config_.gates_attention && !is_recurrent ? &buffers_.gated_qkv : nullptr};
+      config_.gates_attention && !is_recurrent ? &buffers_.gated_qkv : nullptr,
+      config_.layer_inputs ? &buffers_.layer_inputs : nullptr};
   for (const Activations* x : kept) {
     for (size_t i = 0; x != nullptr && i < model_.last_rows_.size(); ++i) {
       MoveRow(*x, static_cast<size_t>(model_.last_rows_[i]), i);

@@ -89,6 +89,13 @@ struct DecoderWeights {
   NormWeights<Vector> final_norm;
   Linear head;  // [vocab, hidden], without a bias; tied: the embeddings, too
 
+  // Of a decoder whose layers have inputs.
+  struct LayerInputs {
+    Linear projection;  // [layers * size, hidden]
+    Vector norm{};      // [size], times the root of a half
+  };
+  LayerInputs layer_inputs;
+
   // Of a draft head (draft_layout.h).
   struct Entry {
     Linear fuse;

@@ -146,16 +146,19 @@ CpuDecoderWeights ViewWeights(const WeightLayout& layout, const kernels::CpuKern
     const Parameter& parameter = map.parameters[p];
     return form.Linear({layout.plan().formats[p], parameter.rows, parameter.columns, data(p)});
   };
-  CpuDecoderWeights weights{map.View(layout.plan().dtype, matrix, vector), {}, {}, {}, {}, {}};
+  CpuDecoderWeights weights{map.View(layout.plan().dtype, matrix, vector), {}, {}, {}, {}, {}, {}};
   weights.packed_embeddings = weights.head.matrix;
-  if (map.embeddings != kAbsent) {
-    const Parameter& table = map.parameters[map.embeddings];
-    weights.embeddings = {.dtype = weights.dtype,
-                          .data = data(map.embeddings),
-                          .n = table.rows,
-                          .k = table.columns,
-                          .ld = table.columns};
-  }
+  const auto table = [&](size_t p) {
+    if (p == kAbsent) return kernels::RowTable{};
+    const Parameter& parameter = map.parameters[p];
+    return kernels::RowTable{.dtype = weights.dtype,
+                             .data = data(p),
+                             .n = parameter.rows,
+                             .k = parameter.columns,
+                             .ld = parameter.columns};
+  };
+  weights.embeddings = table(map.embeddings);
+  weights.layer_embeddings = table(map.layer_inputs.embeddings);
   weights.memory = std::move(memory);
   weights.description = layout.plan().description;
   return weights;

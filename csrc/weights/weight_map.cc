@@ -55,6 +55,8 @@ int64_t RowsOf(const ModelConfig& config, const LayerConfig& layer, Rows rows) {
       return config.delta->inputs_size();
     case Rows::kDeltaGatesOfGroups:
       return 2 * config.delta->num_value_heads;
+    case Rows::kLayerInput:
+      return config.layer_inputs->size;
   }
   return 0;
 }
@@ -88,8 +90,7 @@ class Builder {
     if (config.has_experts) AddExperts(prefix, *names.experts, config, &filled, &layer);
     for (const NormName& norm : config_.arch->norms) {
       if (!config_.has_norm(config, norm.role)) continue;
-      layer.norms[static_cast<size_t>(norm.role)] =
-          AddLayerNorm(prefix + std::string(norm.name), config, norm.role);
+      layer.norms[static_cast<size_t>(norm.role)] = AddLayerNorm(prefix, norm, config);
     }
     for (const VectorName& vector : config_.arch->vectors) {
       if (IsOfDelta(vector.role) != config.is_recurrent) continue;
@@ -129,6 +130,20 @@ class Builder {
     }
   }
 
+  // Of a decoder whose layers have inputs.
+  void AddLayerInputs(const std::string& prefix) {
+    if (!config_.layer_inputs) return;
+    const LayerInputConfig& inputs = *config_.layer_inputs;
+    const int64_t size = config_.layer_inputs_size();
+    LayerInputParameters& parameters = map_.layer_inputs;
+    parameters.embeddings = AddWhole(
+        ParameterForm::kTable, prefix + "embed_tokens_per_layer.weight", {inputs.vocab_size, size});
+    parameters.projection =
+        AddLinear(prefix + "per_layer_model_projection", {size, config_.hidden_size}, false);
+    parameters.norm = AddNorm(prefix + "per_layer_projection_norm", inputs.size);
+    map_.parameters.back().scale = kRootOfHalf;
+  }
+
   // The parameters of Medusa's heads.
   void AddMedusa(const WeightNames& names) {
     const DraftHeadConfig& medusa = *config_.draft_head;
@@ -161,10 +176,13 @@ class Builder {
     return name.empty() ? kAbsent : AddWhole(ParameterForm::kVector, name + ".weight", {size});
   }
 
-  NormParameters AddLayerNorm(const std::string& name, const LayerConfig& config, NormRole role) {
+  NormParameters AddLayerNorm(const std::string& prefix, const NormName& named,
+                              const LayerConfig& config) {
+    const NormRole role = named.role;
+    const std::string name = prefix + std::string(named.name);
     const std::vector<int64_t> shape = config_.norm_shape(config, role);
     NormParameters norm;
-    if (config_.arch->norms_lack_weights) {
+    if (config_.arch->norms_lack_weights || named.name.empty()) {
       norm.weight = AddWhole(ParameterForm::kVector, "", shape);
     } else if (name.find('#') == std::string::npos) {
       norm.weight = AddWhole(ParameterForm::kVector, name + ".weight", shape);
@@ -226,7 +244,7 @@ class Builder {
     }
     if (!spelling.post_norm.empty()) {
       layer->norms[static_cast<size_t>(NormRole::kPostFfn)] =
-          AddLayerNorm(prefix + std::string(spelling.post_norm), config, NormRole::kPostFfn);
+          AddLayerNorm(prefix, {spelling.post_norm, NormRole::kPostFfn}, config);
     }
     if (spelling.correction.empty()) return;
     const int64_t num_experts = config_.experts->router.num_experts;
@@ -444,6 +462,7 @@ WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {
     builder.map().head_bias =
         builder.AddWhole(ParameterForm::kVector, names.head_bias, {config.vocab_size});
   }
+  builder.AddLayerInputs(names.prefix);
   for (size_t i = 0; i < config.layers.size(); ++i) {
     builder.AddLayer(config.layers[i], names,
                      names.prefix + std::string(tensors.layer) + std::to_string(i) + ".");

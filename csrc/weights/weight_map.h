@@ -91,11 +91,19 @@ struct MedusaParameters {
   size_t head = kAbsent;
 };
 
+// Those of DecoderWeights::LayerInputs, and the table.
+struct LayerInputParameters {
+  LinearParameters projection;
+  size_t norm = kAbsent;
+  size_t embeddings = kAbsent;
+};
+
 struct WeightMap {
   std::vector<Parameter> parameters;
   std::vector<WeightSlot> slots;
 
   std::vector<LayerParameters> layers;
+  LayerInputParameters layer_inputs;
   EntryParameters entry;
   std::vector<MedusaParameters> medusa;
   NormParameters final_norm;
@@ -130,6 +138,8 @@ struct WeightMap {
     }
     weights.final_norm = norm(final_norm);
     weights.head = linear({.matrix = head, .bias = head_bias});
+    weights.layer_inputs.projection = linear(layer_inputs.projection);
+    weights.layer_inputs.norm = optional(layer_inputs.norm);
     weights.entry.fuse = linear(entry.fuse);
     weights.entry.embedding_norm = optional(entry.embedding_norm);
     weights.entry.state_norm = optional(entry.state_norm);

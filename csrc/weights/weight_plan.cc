@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <numeric>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "weights/part_of_weight.h"
 #include "weights/plain_weight.h"
 #include "weights/shared_weight.h"
+#include "weights/unused_tensors.h"
 #include "weights/weight_set.h"
 
 namespace mlc_native {
@@ -27,21 +27,6 @@ namespace {
 using kernels::WeightFormat;
 
 constexpr uint64_t kComparedBytes = 1 << 20;  // in memory at a time
-constexpr size_t kMaxNamesInError = 8;
-
-// Buffers that are not needed: derived ones of old checkpoints (of GPT-NeoX also masks), the
-// constants of xIELU, and what is part of the configuration of a GGUF file.
-bool IsKnownBuffer(const std::string& name) {
-  constexpr std::string_view kEndings[] = {"rotary_emb.inv_freq",
-                                           "act_fn.beta",
-                                           "act_fn.eps",
-                                           "attention.bias",
-                                           "attention.masked_bias",
-                                           "rope_freqs.weight",
-                                           "rope_factors_long.weight",
-                                           "rope_factors_short.weight"};
-  return std::ranges::any_of(kEndings, [&](std::string_view end) { return name.ends_with(end); });
-}
 
 bool SameBytes(const Checkpoint::Entry& a, const Checkpoint::Entry& b) {
   const uint64_t bytes = a.tensor->bytes;
@@ -120,22 +105,6 @@ WeightNames FindNames(const ModelConfig& config, const WeightSet& weights) {
   return names;
 }
 
-std::string JoinNames(const std::vector<std::string>& names) {
-  std::string out;
-  for (size_t i = 0; i < std::min(names.size(), kMaxNamesInError); ++i) {
-    out += (i > 0 ? ", " : "") + names[i];
-  }
-  if (names.size() > kMaxNamesInError) {
-    out += " and " + std::to_string(names.size() - kMaxNamesInError) + " more";
-  }
-  return out;
-}
-
-// For messages.
-std::string_view NameOf(const ModelConfig& config) {
-  return config.draft_head ? config.draft_head->layout->name : config.architecture();
-}
-
 void CheckMissing(const ModelConfig& config, const WeightSet& weights, const WeightMap& map) {
   std::vector<std::string> missing;
   for (const WeightSlot& slot : map.slots) {
@@ -145,73 +114,6 @@ void CheckMissing(const ModelConfig& config, const WeightSet& weights, const Wei
   if (missing.empty()) return;
   throw LoadError(missing[0], "the checkpoint lacks tensors of " + std::string(NameOf(config)) +
                                   ": " + JoinNames(missing));
-}
-
-// The prefix of the tensors of a draft head that is in the folder of the model; "" without one.
-std::string PrefixOfDraftHead(const ModelConfig& config, const WeightSet& weights) {
-  const auto num_layers = static_cast<int64_t>(config.layers.size());
-  const DraftLayout* const layout =
-      FindDraftLayout(num_layers, [&](const std::string& name) { return weights.Has(name); });
-  return layout == nullptr ? "" : NumberedName(layout->in_target, {num_layers});
-}
-
-// Whether it belongs to a part of the model that reads no text.
-bool IsOfIgnoredPart(const ModelConfig& config, const std::string& name) {
-  return std::ranges::any_of(config.ignored_prefixes(),
-                             [&](std::string_view prefix) { return name.starts_with(prefix); });
-}
-
-// Whether it is a norm of what experts give. The released checkpoints of A.X-K1 have one in layers
-// without experts, too.
-bool IsNormOfExperts(const ModelConfig& config, const std::string& name) {
-  return std::ranges::any_of(config.arch->experts.spellings, [&](const ExpertSpelling& spelling) {
-    return !spelling.post_norm.empty() &&
-           name.ends_with(std::string(spelling.post_norm) + ".weight");
-  });
-}
-
-// What is said of such tensors, once.
-void NoteIgnored(const ModelConfig& config, const WeightSet& weights,
-                 std::vector<std::string>* unused) {
-  if (config.draft_head && !config.draft_head->layout->in_target.empty()) return;
-  const std::string of_head = PrefixOfDraftHead(config, weights);
-  const auto count = std::ranges::count_if(weights.checkpoint().entries(), [&](const auto& entry) {
-    const std::string& name = entry.tensor->name;
-    return IsOfIgnoredPart(config, name) && (of_head.empty() || !name.starts_with(of_head));
-  });
-  if (count > 0) unused->push_back(std::to_string(count) + " of parts that read no text");
-}
-
-std::vector<std::string> FindUnused(const ModelConfig& config, const WeightSet& weights,
-                                    const WeightSources& sources) {
-  if (config.draft_head && !config.draft_head->layout->in_target.empty()) return {};
-  const std::string of_head = PrefixOfDraftHead(config, weights);
-  std::set<const TensorInfo*> used;
-  for (const auto& source : sources) {
-    for (const Checkpoint::Entry* part : source->parts()) used.insert(part->tensor);
-  }
-  std::vector<std::string> unused;
-  for (const Checkpoint::Entry& entry : weights.checkpoint().entries()) {
-    const std::string& name = entry.tensor->name;
-    const auto& heads = config.arch->names.heads;
-    const bool known = used.contains(entry.tensor) || IsKnownBuffer(name) ||
-                       (config.draft_head && (name == "d2t" || name == "t2d")) ||
-                       weights.IsEmptyBias(entry) ||
-                       (config.tie_word_embeddings && name.ends_with(heads.front())) ||
-                       (!of_head.empty() && name.starts_with(of_head)) ||
-                       IsOfIgnoredPart(config, name) || IsNormOfExperts(config, name);
-    if (!known) unused.push_back(name);
-  }
-  for (const std::string& file : weights.checkpoint().extra_shards()) {
-    unused.push_back("all of " + file + ", which the index does not name");
-  }
-  return unused;
-}
-
-[[noreturn]] void RefuseUnused(const ModelConfig& config, const std::vector<std::string>& unused) {
-  throw LoadError(unused[0], "the checkpoint has tensors that " + std::string(NameOf(config)) +
-                                 " does not use: " + JoinNames(unused) +
-                                 "; without \"strict_weights\" they are ignored");
 }
 
 int64_t CountParameters(const WeightMap& map) {

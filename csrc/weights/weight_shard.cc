@@ -137,6 +137,8 @@ class Cutter {
       case LinearRole::kDeltaInputs:  // several devices compute no model with these
       case LinearRole::kDeltaGates:
       case LinearRole::kDeltaOut:
+      case LinearRole::kLayerInputGate:
+      case LinearRole::kLayerInputUp:
         return;
       case LinearRole::kQueryUp:
         return CutRows(linear, {Scaled(Heads(), whole_.latent->query_dim())});

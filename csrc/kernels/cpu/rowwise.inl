@@ -96,7 +96,7 @@ void NormalizeRows(const NormalizeArgs& a, int64_t begin, int64_t end) {
 
 void ScaleRows(const ScaleArgs& a, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
-    const Vec scale = Vec::Set(a.scales[a.positions[row]]);
+    const Vec scale = Vec::Set(a.scales[a.positions == nullptr ? 0 : a.positions[row]]);
     float* x = a.x + row * a.ld;
     ForVectors(a.n, [&](int64_t, auto load, auto store) { store(x, load(x) * scale); });
   }
@@ -223,9 +223,8 @@ void GateRows(const GateArgs& a, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const float* gate = a.gate + row * a.ld_gate;
     float* x = a.x + row * a.ldx;
-    ForVectors(a.n, [&](int64_t, auto load, auto store) {
-      store(x, TimesSigmoid(load(x), load(gate)));
-    });
+    ForVectors(
+        a.n, [&](int64_t, auto load, auto store) { store(x, TimesSigmoid(load(x), load(gate))); });
   }
 }
 

@@ -197,6 +197,9 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kHeadKeyUp:
     case LinearRole::kHeadValueUp:
       break;  // launched by WriteLatents and MakeValues
+    case LinearRole::kLayerInputGate:
+    case LinearRole::kLayerInputUp:
+      break;  // of models that are refused
   }
   MLC_CHECK(false) << static_cast<int>(role);
 }

@@ -117,6 +117,18 @@ TEST_P(RowwiseTest, ScalesByPosition) {
   for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(got[i], x[i] * scales[positions[i / n]]) << i;
 }
 
+TEST_P(RowwiseTest, ScalesAllRows) {
+  const int64_t m = 6, n = 37;
+  const Floats x = Random(m * n);
+  const float scales[] = {0.7f, 5.0f};
+  Poisoned view(m, n, 3);
+  view.Fill(x);
+  Scale(Threads(2), {.x = view.data.data(), .ld = view.ld, .m = m, .n = n, .scales = scales});
+  view.ExpectPaddingUntouched();
+  const Floats got = view.Dense();
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(got[i], x[i] * scales[0]) << i;
+}
+
 TEST_P(RowwiseTest, Adds) {
   const int64_t m = 6, n = 37;
   const Floats x = Random(m * n), before = Random(m * n);

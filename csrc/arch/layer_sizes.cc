@@ -1,0 +1,123 @@
+#include "arch/layer_sizes.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+namespace mlc_native {
+namespace {
+
+constexpr char kLayerFields[] = "per_layer_config";
+constexpr char kShared[] = "num_kv_shared_layers";
+constexpr int64_t kAbsentGlobalHeadDim = 512;
+constexpr int64_t kAbsentInputSize = 256;
+constexpr int64_t kAbsentInputVocab = 262144;
+
+// The own size of a layer: 0 where it is that of the decoder.
+int64_t OwnSize(int64_t size, int64_t of_decoder) { return size == of_decoder ? 0 : size; }
+
+// Sets the sizes of the heads of a layer from the fields of these names.
+void ReadHeads(const ConfigFields& fields, const char* head_dim, int64_t absent_head_dim,
+               const char* kv_heads, const ModelConfig& config, LayerConfig* layer) {
+  const int64_t size =
+      fields.Integer(head_dim, absent_head_dim, 1, kMaxDimension / config.num_heads);
+  const int64_t heads = kv_heads == nullptr
+                            ? config.num_kv_heads
+                            : fields.Integer(kv_heads, config.num_kv_heads, 1, config.num_heads);
+  if (config.num_heads % heads != 0) {
+    fields.FailValue(kv_heads,
+                     "a divisor of \"num_attention_heads\" = " + std::to_string(config.num_heads));
+  }
+  layer->own_head_dim = OwnSize(size, config.head_dim);
+  layer->own_kv_heads = OwnSize(heads, config.num_kv_heads);
+}
+
+void ReadHeadsOfEachLayer(const ConfigFields& fields, ModelConfig& config) {
+  const ConfigFields layers = fields.Object(kLayerFields);
+  for (const std::string& name : layers.Names()) {
+    const ConfigFields own = layers.Object(name.c_str());
+    for (const std::string& field : own.Names()) {
+      if (field == "head_dim" || field == "num_key_value_heads") continue;
+      own.Fail(field, "of a layer is not supported; supported: head_dim, num_key_value_heads");
+    }
+    const auto at = std::ranges::find_if(config.layers, [&](const LayerConfig& layer) {
+      return std::to_string(&layer - config.layers.data()) == name;
+    });
+    if (at == config.layers.end()) layers.Fail(name, "is no layer of the model");
+    ReadHeads(own, "head_dim", config.head_dim, "num_key_value_heads", config, &*at);
+  }
+}
+
+// Layers of a kind, with a window or without one, have a rope and may share keys and values.
+void CheckKinds(const ConfigFields& fields, const ModelConfig& config) {
+  for (const LayerConfig& layer : config.layers) {
+    const auto first = std::ranges::find_if(config.layers, [&](const LayerConfig& other) {
+      return (other.window > 0) == (layer.window > 0);
+    });
+    if (first->own_head_dim == layer.own_head_dim && first->own_kv_heads == layer.own_kv_heads) {
+      continue;
+    }
+    fields.Fail(kLayerFields,
+                "gives layers of one of the \"layer_types\" different sizes, which is not "
+                "supported");
+  }
+}
+
+void ReadSharing(const ConfigFields& fields, ModelConfig& config) {
+  const auto num_layers = std::ssize(config.layers);
+  const int64_t num_shared = fields.Integer(kShared, 0, 0, num_layers - 1);
+  const bool wide = fields.Bool("use_double_wide_mlp", false);
+  const auto first = config.layers.begin() + (num_layers - num_shared);
+  for (auto layer = first; layer != config.layers.end(); ++layer) {
+    const auto source = std::find_if(
+        std::make_reverse_iterator(first), config.layers.rend(),
+        [&](const LayerConfig& other) { return (other.window > 0) == (layer->window > 0); });
+    if (source == config.layers.rend()) {
+      fields.Fail(kShared, "= " + std::to_string(num_shared) +
+                               " leaves no layer of one of the \"layer_types\" that has keys and "
+                               "values of its own");
+    }
+    layer->kv_source = static_cast<int>(config.layers.rend() - source) - 1;
+    if (wide) layer->own_ffn_size = 2 * config.ffn_size;
+  }
+}
+
+}  // namespace
+
+void ReadLayerSizes(const ConfigFields& fields, ModelConfig& config) {
+  if (!config.arch->reads_layer_sizes) return;
+  const bool keys_are_values = fields.Bool("attention_k_eq_v", false);
+  if (fields.Has(kLayerFields)) {
+    ReadHeadsOfEachLayer(fields, config);
+  } else {
+    for (LayerConfig& layer : config.layers) {
+      if (layer.window > 0) continue;
+      ReadHeads(fields, "global_head_dim", kAbsentGlobalHeadDim,
+                keys_are_values ? "num_global_key_value_heads" : nullptr, config, &layer);
+    }
+  }
+  CheckKinds(fields, config);
+  ReadSharing(fields, config);
+  for (LayerConfig& layer : config.layers) {
+    layer.keys_are_values = keys_are_values && layer.window == 0 && layer.has_own_kv();
+  }
+}
+
+// The product of an embedding is scaled by 1 / sqrt(hidden_size) in transformers, in front of a
+// norm, which gives the same with another epsilon.
+void ReadLayerInputs(const ConfigFields& fields, ModelConfig& config) {
+  constexpr char kSize[] = "hidden_size_per_layer_input", kVocab[] = "vocab_size_per_layer_input";
+  if (!config.arch->reads_layer_inputs || fields.IsNull(kSize)) return;
+  LayerInputConfig inputs;
+  inputs.size = fields.Integer(kSize, kAbsentInputSize, 0,
+                               kMaxDimension / static_cast<int64_t>(config.layers.size()));
+  if (inputs.size == 0) return;
+  inputs.vocab_size = fields.Integer(kVocab, kAbsentInputVocab, 1, kMaxDimension);
+  if (inputs.vocab_size < config.vocab_size) {
+    fields.FailValue(kVocab, "at least \"vocab_size\" = " + std::to_string(config.vocab_size));
+  }
+  inputs.norm_eps = config.norm_eps * static_cast<float>(config.hidden_size);
+  config.layer_inputs = inputs;
+}
+
+}  // namespace mlc_native
