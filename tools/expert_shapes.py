@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dense_shapes import QWEN_VISION, TINY
+from dense_shapes import GEMMA4, QWEN_VISION, TINY
 
 LATENT: dict[str, Any] = {
     "num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 40, "qk_nope_head_dim": 24,
@@ -22,6 +22,10 @@ GLM_EXPERTS: dict[str, Any] = {
 KINDS_OF_LAYERS = ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"]
 
 EXPERT_SHAPES: dict[str, dict[str, Any]] = {
+    "tiny-gemma4_text-experts": {
+        **GEMMA4, "enable_moe_block": True, "num_experts": 10, "top_k_experts": 3,
+        "moe_intermediate_size": 48,
+    },
     "tiny-dots1": {
         "model_type": "dots1", **TINY, **GLM_EXPERTS, "num_hidden_layers": 4, "head_dim": 24,
         "first_k_dense_replace": 1, "norm_topk_prob": True, "attention_bias": True,

@@ -77,22 +77,31 @@ enum class NormRole : uint8_t {
   kK,  // likewise: of what keys and values come from
   kV,
   kPostLayerInput,  // of what kLayerInputUp gives, before it is added to the residual
+  // Of experts beside a block that every row passes, the shared expert, whose input is that of
+  // kPreFfn. They are of the residual, and of what each of both gives:
+  kRouter,
+  kPreExperts,
+  kPostExperts,
+  kPostShared,
 };
-inline constexpr size_t kNumNormRoles = 8;
+inline constexpr size_t kNumNormRoles = 12;
+// Whether only layers have it whose experts are beside a block.
+constexpr bool IsOfExpertsBeside(NormRole role) { return role >= NormRole::kRouter; }
 
 // What other vectors of a layer are for.
 enum class VectorRole : uint8_t {
-  kSinks,       // [q heads]: a logit of each head that only the denominator of its softmax has
-  kActivation,  // [2]: the two parameters of xIELU
-  kCorrection,  // [experts]: added to the scores of experts for the choice only
-  kLayerScale,  // [1]: of the residual behind the layer
+  kSinks,         // [q heads]: a logit of each head that only the denominator of its softmax has
+  kActivation,    // [2]: the two parameters of xIELU
+  kCorrection,    // [experts]: added to the scores of experts for the choice only
+  kLayerScale,    // [1]: of the residual behind the layer
+  kExpertScales,  // [experts]: of the weights of experts
   // Of layers with linear attention:
   kConvolution,  // [width, keys + keys + values]: of queries, keys and values, the oldest row first
   kDecay,        // [value heads]: the logarithm of how fast each forgets
   kDecayBias,    // [value heads]: added to what says how fast it forgets
   kDeltaNorm,    // [value dim]: of what each value head gives
 };
-inline constexpr size_t kNumVectorRoles = 8;
+inline constexpr size_t kNumVectorRoles = 9;
 // Whether it is of layers with linear attention.
 constexpr bool IsOfDelta(VectorRole role) { return role >= VectorRole::kConvolution; }
 
@@ -164,6 +173,7 @@ struct ProjectionName {
 struct NormName {
   std::string_view name;
   NormRole role;
+  std::string_view ending = ".weight";
 };
 
 // "model.layers.7.<name>" -> the next elements of a vector.
@@ -268,6 +278,7 @@ struct ExpertSpelling {
 
 // The experts of a family, by fields of config.json; an empty name is one that the family lacks.
 struct ExpertRule {
+  std::string_view enabled_by{};  // a yes or no; empty: always
   // A number may be a list with one for each layer, all the same.
   std::string_view num_experts{};  // empty: no experts; also read: num_local_experts
   std::string_view num_chosen = "num_experts_per_tok";

@@ -170,6 +170,11 @@ bool IsSparse(const ConfigFields& fields, const ExpertRule& rule, int64_t layer,
   return false;
 }
 
+bool HasExperts(const ConfigFields& fields, const ExpertRule& rule) {
+  if (rule.num_experts.empty()) return false;
+  return rule.enabled_by.empty() || fields.Bool(std::string(rule.enabled_by).c_str(), false);
+}
+
 }  // namespace
 
 const ExpertSpelling* FindExpertSpelling(const ExpertRule& rule, const std::string& layer,
@@ -192,14 +197,14 @@ const ExpertSpelling* FindExpertSpelling(const ExpertRule& rule, const std::stri
 }
 
 std::optional<ExpertConfig> ReadExperts(const ConfigFields& fields, const ExpertRule& rule) {
-  if (rule.num_experts.empty()) return std::nullopt;
+  if (!HasExperts(fields, rule)) return std::nullopt;
   return Reader(fields, rule).Read();
 }
 
 std::vector<bool> ReadSparseLayers(const ConfigFields& fields, const ExpertRule& rule,
                                    size_t num_layers) {
   std::vector<bool> sparse(num_layers);
-  if (rule.num_experts.empty()) return sparse;
+  if (!HasExperts(fields, rule)) return sparse;
   for (size_t i = 0; i < num_layers; ++i) {
     sparse[i] = IsSparse(fields, rule, static_cast<int64_t>(i), static_cast<int64_t>(num_layers));
   }

@@ -1,4 +1,5 @@
-// Rows of arch_table.cc: Gemma 4, whose layers have sizes of their own (layer_sizes.h).
+// Rows of arch_table.cc: Gemma 4, whose layers have sizes of their own (layer_sizes.h), and may
+// have experts beside the block that every row passes.
 #pragma once
 
 #include "arch/tensor_names.h"
@@ -8,14 +9,34 @@ namespace mlc_native {
 inline constexpr NormName kNormOfValues[] = {{"", NormRole::kV}};
 inline constexpr NormName kNormOfLayerInputs[] = {
     {"post_per_layer_input_norm", NormRole::kPostLayerInput}};
+inline constexpr NormName kNormsBesideExperts[] = {
+    {"router", NormRole::kRouter, ".scale"},
+    {"pre_feedforward_layernorm_2", NormRole::kPreExperts},
+    {"post_feedforward_layernorm_2", NormRole::kPostExperts},
+    {"post_feedforward_layernorm_1", NormRole::kPostShared},
+};
 inline constexpr auto kGemma4Norms =
     Join(kSandwichNorms, kQkNorms, kNormOfValues, kNormOfLayerInputs);
+inline constexpr auto kGemma4ExpertNorms =
+    Join(kSandwichNorms, kQkNorms, kNormOfValues, kNormOfLayerInputs, kNormsBesideExperts);
 inline constexpr ProjectionName kLayerInputs[] = {
     {"per_layer_input_gate", LinearRole::kLayerInputGate, Rows::kLayerInput},
     {"per_layer_projection", LinearRole::kLayerInputUp, Rows::kHidden},
 };
 inline constexpr auto kGemma4Projections = Join(kSeparateQkv, kOut, kSeparateFfn, kLayerInputs);
-inline constexpr VectorName kGemma4Vectors[] = {{"layer_scalar", VectorRole::kLayerScale}};
+inline constexpr ProjectionName kGemma4Experts[] = {
+    {"mlp.gate_proj", LinearRole::kSharedGateUp, Rows::kSharedFfn},
+    {"mlp.up_proj", LinearRole::kSharedGateUp, Rows::kSharedFfn},
+    {"mlp.down_proj", LinearRole::kSharedDown, Rows::kHidden},
+    {"router.proj", LinearRole::kRouter, Rows::kExperts},
+    {"experts.gate_up_proj", LinearRole::kExpertGateUp, Rows::kExpertGateUp, ""},
+    {"experts.down_proj", LinearRole::kExpertDown, Rows::kHidden, ""},
+};
+inline constexpr ExpertSpelling kGemma4Spellings[] = {{kGemma4Experts}};
+inline constexpr VectorName kGemma4Vectors[] = {
+    {"layer_scalar", VectorRole::kLayerScale},
+    {"router.per_expert_scale", VectorRole::kExpertScales},
+};
 
 inline constexpr std::string_view kGemma4Parts[] = {
     "model.vision_tower.", "model.vision_embedder.", "model.embed_vision.",
@@ -27,19 +48,13 @@ inline constexpr std::string_view kGemma4Rope =
         "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
                            "rope_theta": 1000000.0}})";
 
-inline constexpr std::string_view kNotOrAbsent[] = {"false", "null"};
-inline constexpr Requirement kWithoutExpertsBeside[] = {
-    {"enable_moe_block", kNotOrAbsent, "experts beside the block that every row passes"},
-};
-
 // ---- Rows ----
 
 constexpr ArchSpec Gemma4(std::string_view architecture) {
   return {
       .architecture = architecture,
       .projections = kGemma4Projections,
-      .norms = kGemma4Norms,
-      .requirements = kWithoutExpertsBeside,
+      .norms = kGemma4ExpertNorms,
       .vectors = kGemma4Vectors,
       .qk_norm = QkNorm::kPerHead,
       .qkv_bias = kAttentionBias,
@@ -54,6 +69,13 @@ constexpr ArchSpec Gemma4(std::string_view architecture) {
       .last_has_no_window = true,
       .reads_layer_inputs = true,
       .reads_layer_sizes = true,
+      .experts = {.enabled_by = "enable_moe_block",
+                  .num_experts = "num_experts",
+                  .num_chosen = "top_k_experts",
+                  .ffn_size = "moe_intermediate_size",
+                  .shared_size = "intermediate_size",
+                  .spellings = kGemma4Spellings,
+                  .absent = {.renormalize = true}},
       .defaults = {.vocab_size = 262144,
                    .num_attention_heads = 8,
                    .num_key_value_heads = 4,
@@ -68,7 +90,9 @@ constexpr ArchSpec Gemma4(std::string_view architecture) {
 
 constexpr ArchSpec Gemma4Unified(std::string_view architecture) {
   ArchSpec spec = Gemma4(architecture);
+  spec.norms = kGemma4Norms;
   spec.reads_layer_inputs = false;
+  spec.experts = {};
   spec.defaults.max_position_embeddings = 262144;
   spec.defaults.sliding_window = 1024;
   return spec;

@@ -78,7 +78,12 @@ void ReadSharing(const ConfigFields& fields, ModelConfig& config) {
                                "values of its own");
     }
     layer->kv_source = static_cast<int>(config.layers.rend() - source) - 1;
-    if (wide) layer->own_ffn_size = 2 * config.ffn_size;
+    if (!wide) continue;
+    if (!config.arch->experts.enabled_by.empty() &&
+        fields.Bool(std::string(config.arch->experts.enabled_by).c_str(), false)) {
+      fields.Fail("use_double_wide_mlp", "is not supported with experts");
+    }
+    layer->own_ffn_size = 2 * config.ffn_size;
   }
 }
 

@@ -147,6 +147,7 @@ bool ModelConfig::has_norm(const LayerConfig& layer, NormRole role) const {
   if (std::ranges::find(arch->norms, role, &NormName::role) == arch->norms.end()) return false;
   if (role == NormRole::kQ && latent) return latent->q_rank > 0;
   if (role == NormRole::kPostLayerInput) return layer_inputs.has_value();
+  if (IsOfExpertsBeside(role)) return layer.has_experts;
   const bool is_of_kv = role == NormRole::kK || role == NormRole::kV;
   if (is_of_kv ? !layer.has_own_kv() : role == NormRole::kQ && layer.is_recurrent) return false;
   if (role == NormRole::kQ || role == NormRole::kK) return qk_norm != QkNorm::kNone;

@@ -176,9 +176,12 @@ void Route(const Cpu& cpu, const RouterRule& rule, const RouteArgs& args, Expert
   ForRows(cpu, KernelKind::kRoute, args.m, elements, [&](int64_t begin, int64_t end) {
     RowRouter router(rule);
     for (int64_t row = begin; row < end; ++row) {
-      router.Choose(args.logits + row * args.ld, args.correction,
-                    choices->experts.data() + row * rule.num_chosen,
-                    choices->weights.data() + row * rule.num_chosen);
+      int32_t* const experts = choices->experts.data() + row * rule.num_chosen;
+      float* const weights = choices->weights.data() + row * rule.num_chosen;
+      router.Choose(args.logits + row * args.ld, args.correction, experts, weights);
+      for (int64_t i = 0; args.scales != nullptr && i < rule.num_chosen; ++i) {
+        weights[i] *= args.scales[experts[i]];
+      }
     }
   });
   SortByExpert(rule, args.m, choices);

@@ -46,6 +46,7 @@ struct RouteArgs {
   // Added to the scores for the choice, while weights come from the scores; null: none. Not for
   // kSparseMixer.
   const float* correction = nullptr;
+  const float* scales = nullptr;  // [num_experts]: of the weights, at last; null: none
 };
 // Requires: `choices` has room for m rows.
 MLC_NATIVE_PRIVATE_API void Route(const Cpu& cpu, const RouterRule& rule, const RouteArgs& args,

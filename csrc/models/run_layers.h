@@ -90,6 +90,14 @@ concept RunsExperts = requires(Ops ops, size_t layer) {
   ops.MixExperts();
 };
 
+// An Ops of a model whose experts may be beside a block that every row passes.
+template <typename Ops>
+concept NormalizesExperts = requires(Ops ops, size_t layer) {
+  // The block's output: the sum of what the experts of a row give, weighed, and of what the shared
+  // one gives, each normalized.
+  ops.MixNormalizedExperts(layer);
+};
+
 // An Ops of a model whose layers may have linear attention.
 template <typename Ops>
 concept RunsDeltaLayers = requires(Ops ops, size_t layer) {
@@ -136,11 +144,35 @@ void MixtureOfExperts(const Weights& weights, size_t layer, Ops& ops) {
   ops.MixExperts();
 }
 
+// Experts beside the shared one, which reads the input. What they read, and their router, are norms
+// of their own of the residual.
+template <typename Weights, typename Ops>
+void ExpertsBesideBlock(const Weights& weights, size_t layer, Ops& ops) {
+  ops.Project(layer, LinearRole::kSharedGateUp);
+  ops.ActivateShared();
+  ops.Project(layer, LinearRole::kSharedDown);
+  ops.Normalize(weights.norm(NormRole::kRouter));
+  ops.Project(layer, LinearRole::kRouter);
+  ops.ChooseExperts(layer);
+  ops.Normalize(weights.norm(NormRole::kPreExperts));
+  ops.Project(layer, LinearRole::kExpertGateUp);
+  ops.ActivateExperts();
+  ops.Project(layer, LinearRole::kExpertDown);
+  ops.MixNormalizedExperts(layer);
+}
+
 // The feed-forward block of a layer: from the input to the output.
 template <typename Weights, typename Ops>
 void FeedForward(const Weights& weights, size_t layer, Ops& ops) {
   if constexpr (RunsExperts<Ops>) {
-    if (weights.num_experts(LinearRole::kRouter) > 0) return MixtureOfExperts(weights, layer, ops);
+    if (weights.num_experts(LinearRole::kRouter) > 0) {
+      if constexpr (NormalizesExperts<Ops>) {
+        if (weights.norm(NormRole::kRouter).weight != decltype(weights.norm({}).weight){}) {
+          return ExpertsBesideBlock(weights, layer, ops);
+        }
+      }
+      return MixtureOfExperts(weights, layer, ops);
+    }
   }
   ops.Project(layer, LinearRole::kGateUp);
   ops.Activate(layer);

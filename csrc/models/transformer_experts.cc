@@ -12,7 +12,8 @@ void Transformer::Ops::ChooseExperts(size_t layer) {
                  {.logits = buffers_.router.data,
                   .ld = buffers_.router.width,
                   .m = num_rows_,
-                  .correction = model_.weights_.layers[layer].vector(VectorRole::kCorrection)},
+                  .correction = model_.weights_.layers[layer].vector(VectorRole::kCorrection),
+                  .scales = model_.weights_.layers[layer].vector(VectorRole::kExpertScales)},
                  &choices_);
 }
 
@@ -39,6 +40,7 @@ void Transformer::Ops::RunExperts(size_t layer, LinearRole role, const Activatio
     group.bias = linear.bias;
   }
   CheckExperts();
+  if (rows != nullptr) RunRemembered();
   for (const kernels::LinearGroup& group : choices_.groups) {
     Observe(*group.weight, {.x = rows == nullptr ? x.data + group.begin * x.width : x.data,
                             .ldx = x.width,
@@ -66,17 +68,31 @@ void Transformer::Ops::ActivateExperts() {
                num_rows_ * config_.experts->router.num_chosen);
 }
 
+kernels::MixArgs Transformer::Ops::MixOfChosen() const {
+  return {.x = buffers_.expert_output.data,
+          .ldx = buffers_.expert_output.width,
+          .places = choices_.places.data(),
+          .weights = choices_.weights.data(),
+          .num_chosen = config_.experts->router.num_chosen,
+          .out = buffers_.output.data,
+          .ldo = buffers_.output.width,
+          .m = num_rows_,
+          .n = config_.hidden_size};
+}
+
+void Transformer::Ops::MixNormalizedExperts(size_t layer) {
+  const CpuDecoderWeights::Layer& weights = model_.weights_.layers[layer];
+  remembered_.Add(MixOfChosen());
+  remembered_.Add(Norm(buffers_.output, weights.norm(NormRole::kPostExperts), buffers_.output));
+  kernels::NormalizeArgs shared =
+      Norm(buffers_.shared, weights.norm(NormRole::kPostShared), buffers_.output);
+  shared.accumulate = true;
+  remembered_.Add(shared);
+}
+
 void Transformer::Ops::MixExperts() {
   const ExpertConfig& experts = *config_.experts;
-  kernels::MixArgs mix{.x = buffers_.expert_output.data,
-                       .ldx = buffers_.expert_output.width,
-                       .places = choices_.places.data(),
-                       .weights = choices_.weights.data(),
-                       .num_chosen = experts.router.num_chosen,
-                       .out = buffers_.output.data,
-                       .ldo = buffers_.output.width,
-                       .m = num_rows_,
-                       .n = config_.hidden_size};
+  kernels::MixArgs mix = MixOfChosen();
   if (experts.shared_ffn_size > 0) {
     mix.shared = buffers_.shared.data;
     mix.ld_shared = buffers_.shared.width;

@@ -180,11 +180,15 @@ void Transformer::Ops::AddAndKeepInput() {
 
 // ---- Linears ----
 
+void Transformer::Ops::RunRemembered() {
+  kernels::RunRows(model_.cpu_, remembered_.span());
+  remembered_.Clear();
+}
+
 void Transformer::Ops::Observe(const kernels::PackedLinear& weight,
                                const kernels::InputRows& inputs) {
   if (model_.observer_ == nullptr) return;
-  kernels::RunRows(model_.cpu_, remembered_.span());
-  remembered_.Clear();
+  RunRemembered();
   model_.observer_->BeforeLinear(weight, inputs);
 }
 

@@ -57,6 +57,7 @@ class Transformer::Ops {
   void ActivateShared();
   void ActivateExperts();
   void MixExperts();
+  void MixNormalizedExperts(size_t layer);
   void CopyStream(size_t layer);
   bool KeepLastRows();
   bool CopyLastStreams();
@@ -105,11 +106,14 @@ class Transformer::Ops {
   void AddRope(size_t layer, RowSteps* steps) const;
   // Shows the observer, if there is one, what a linear is about to read.
   void Observe(const kernels::PackedLinear& weight, const kernels::InputRows& inputs);
+  void RunRemembered();
   // Runs the remembered operations first.
   void RunLinear(const Linear& linear, const Activations& x, const Activations& y);
   // The same for the rows of each chosen expert: row i of y comes from row rows[i] of x, or from
   // row i without rows.
   void CheckExperts();
+  // Of the chosen experts alone.
+  kernels::MixArgs MixOfChosen() const;
   void RunExperts(size_t layer, LinearRole role, const Activations& x, const int32_t* rows,
                   const Activations& y);
   // In place, on the first ffn of 2 ffn columns.

@@ -1,6 +1,7 @@
 #include "weights/weight_map.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "support/check.h"
 
@@ -94,6 +95,7 @@ class Builder {
     }
     for (const VectorName& vector : config_.arch->vectors) {
       if (IsOfDelta(vector.role) != config.is_recurrent) continue;
+      if (vector.role == VectorRole::kExpertScales && !config.has_experts) continue;
       AddVector(prefix + std::string(vector.name), vector.role,
                 &layer.vectors[static_cast<size_t>(vector.role)]);
     }
@@ -185,13 +187,16 @@ class Builder {
     if (config_.arch->norms_lack_weights || named.name.empty()) {
       norm.weight = AddWhole(ParameterForm::kVector, "", shape);
     } else if (name.find('#') == std::string::npos) {
-      norm.weight = AddWhole(ParameterForm::kVector, name + ".weight", shape);
+      norm.weight = AddWhole(ParameterForm::kVector, name + std::string(named.ending), shape);
     } else {  // [heads, head_dim], a tensor for each head
       norm.weight = AddParameter(ParameterForm::kVector, shape[0] * shape[1], 1);
       for (int64_t head = 0; head < shape[0]; ++head) {
         map_.slots.push_back(
             {NumberedName(name, {head}) + ".weight", {shape[1]}, norm.weight, head * shape[1]});
       }
+    }
+    if (role == NormRole::kRouter) {
+      map_.parameters.back().scale = 1.0f / std::sqrt(static_cast<float>(config_.hidden_size));
     }
     if (config_.arch->norm_bias && role != NormRole::kQ && role != NormRole::kK) {
       norm.bias = AddWhole(ParameterForm::kVector, name + ".bias", shape);
@@ -208,6 +213,8 @@ class Builder {
         return config_.delta->num_value_heads;
       case VectorRole::kDeltaNorm:
         return config_.delta->value_dim;
+      case VectorRole::kExpertScales:
+        return config_.experts->router.num_experts;
       default:
         return 1;
     }

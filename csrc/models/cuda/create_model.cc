@@ -69,13 +69,32 @@ void CheckExperts(const WeightPlan& plan) {
   }
 }
 
+// What the decoder has that is not computed here; "": nothing.
+std::string_view WhatIsMissing(const ModelConfig& config) {
+  const auto has_norm = [&](NormRole role) {
+    return std::ranges::any_of(
+        config.layers, [&](const LayerConfig& layer) { return config.has_norm(layer, role); });
+  };
+  const auto has_vector = [&](VectorRole role) {
+    return std::ranges::count(config.arch->vectors, role, &VectorName::role) > 0;
+  };
+  if (!config.has_equal_layers()) {
+    return "layers that differ in the sizes of heads or feed-forward blocks, or share keys and "
+           "values,";
+  }
+  if (config.layer_inputs) return "embeddings of tokens for each layer";
+  if (has_norm(NormRole::kRouter)) return "experts beside a block that every row passes";
+  if (has_norm(NormRole::kV)) return "norms of values";
+  if (has_vector(VectorRole::kLayerScale)) return "scales of layers";
+  return "";
+}
+
 // Checks the requirements of the kernels.
 void CheckSizes(const ModelConfig& config) {
-  if (!config.has_equal_layers()) {
-    throw LoadError("device",
-                    "layers that differ in the sizes of their keys, values or feed-forward blocks, "
-                    "or share keys and values, are not supported on CUDA; run the model with "
-                    "\"device\" = \"cpu\"");
+  if (const std::string_view missing = WhatIsMissing(config); !missing.empty()) {
+    throw LoadError("device", std::string(missing) +
+                                  " are not supported on CUDA; run the model with "
+                                  "\"device\" = \"cpu\"");
   }
   constexpr int64_t kVector = 8;
   constexpr int64_t kAnySize = int64_t{1} << 30;

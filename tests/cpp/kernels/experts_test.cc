@@ -16,7 +16,7 @@ constexpr int64_t kRouterRows = 70;
 class ExpertsTest : public KernelTest {
  protected:
   ExpertChoices Choose(const Cpu& cpu, const RouterRule& rule, const Floats& logits,
-                       const Floats& correction = {}) {
+                       const Floats& correction = {}, const Floats& scales = {}) {
     const int64_t m = static_cast<int64_t>(logits.size()) / rule.num_experts;
     ExpertChoices choices;
     choices.Resize(m, rule);
@@ -24,11 +24,24 @@ class ExpertsTest : public KernelTest {
           {.logits = logits.data(),
            .ld = rule.num_experts,
            .m = m,
-           .correction = correction.empty() ? nullptr : correction.data()},
+           .correction = correction.empty() ? nullptr : correction.data(),
+           .scales = scales.empty() ? nullptr : scales.data()},
           &choices);
     return choices;
   }
 };
+
+TEST_P(ExpertsTest, ScalesAreOfTheWeightsAndNotOfTheChoice) {
+  const RouterRule rule{.num_experts = 5, .num_chosen = 2, .renormalize = true};
+  const Floats logits = DistinctLogits(kRouterRows, rule.num_experts, random_);
+  const Floats scales = {0.5f, 3.0f, -1.0f, 100.0f, 0.0f};
+  const ExpertChoices plain = Choose(Threads(2), rule, logits);
+  const ExpertChoices scaled = Choose(Threads(2), rule, logits, {}, scales);
+  EXPECT_EQ(scaled.experts, plain.experts);
+  for (size_t i = 0; i < plain.weights.size(); ++i) {
+    ASSERT_EQ(scaled.weights[i], plain.weights[i] * scales[plain.experts[i]]) << i;
+  }
+}
 
 TEST_P(ExpertsTest, ChoiceMatchesReference) {
   for (const RouterRule& rule : kRouterRules) {

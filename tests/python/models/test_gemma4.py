@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from fake_model import find_test_library
-from paged_driver import PagedModel
+from paged_driver import PagedModel, relative_error, transformers_logits
 from safetensors.torch import load_file, save_file
 
 from mlc_native import EngineConfig, MLCEngine
@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 from make_random_checkpoint import make_checkpoint
 
 PROMPT = list(range(3, 103))
+ALL_ALIKE = {"global_head_dim": 24, "num_global_key_value_heads": 2, "attention_k_eq_v": False}
 
 
 def edit_config(path: Path, **fields: Any) -> None:
@@ -42,6 +43,34 @@ def test_sizes_of_layers_as_the_hub_has_them(tmp_path: Path) -> None:
     assert np.array_equal(logits(path), expected)
 
 
+@pytest.mark.parametrize(
+    ("like", "overrides"),
+    [
+        # One KV head, and what each layer has of its own together.
+        ("tiny-gemma4_text", ALL_ALIKE | {"num_key_value_heads": 1, "attention_bias": True}),
+        ("tiny-gemma4_text", {"tie_word_embeddings": False, "attention_k_eq_v": False}),
+        (
+            "tiny-gemma4_text-experts",
+            {
+                "hidden_size_per_layer_input": 12,
+                "vocab_size_per_layer_input": 512,
+                "num_kv_shared_layers": 2,
+                "top_k_experts": 1,
+                "num_experts": 1,
+                "attention_k_eq_v": False,
+                "layer_types": ["sliding_attention", "full_attention"] * 2 + ["full_attention"],
+            },
+        ),
+    ],
+)
+def test_other_combinations(tmp_path: Path, like: str, overrides: dict[str, Any]) -> None:
+    path = make_checkpoint(like, tmp_path / "m", overrides=overrides)
+    tokens, ours = PagedModel(path).generate(PROMPT, 64, 8)
+    reference = transformers_logits(path, PROMPT + tokens[:-1])[len(PROMPT) - 1 :]
+    assert relative_error(ours, reference) < 1e-4
+    assert tokens == reference.argmax(-1).tolist()
+
+
 def test_keys_and_values_of_layers_that_read_those_of_others_are_not_used(tmp_path: Path) -> None:
     """The released folders have them; transformers ignores them."""
     path = make_checkpoint("tiny-gemma4_unified_text", tmp_path / "m")
@@ -60,8 +89,19 @@ def test_keys_and_values_of_layers_that_read_those_of_others_are_not_used(tmp_pa
         MLCEngine(str(path), "cpu", engine_config=EngineConfig(strict_weights=True))
 
 
-def test_cuda_refuses_layers_that_differ(tmp_path: Path) -> None:
-    path = make_checkpoint("tiny-gemma4_text", tmp_path / "m")
+@pytest.mark.parametrize(
+    ("like", "overrides", "missing"),
+    [
+        ("tiny-gemma4_text", {}, "layers that differ in the sizes"),
+        ("tiny-gemma4_text", ALL_ALIKE, "norms of values"),
+        ("tiny-gemma4_text", ALL_ALIKE | {"hidden_size_per_layer_input": 8}, "embeddings of token"),
+        ("tiny-gemma4_text-experts", ALL_ALIKE, "experts beside a block"),
+    ],
+)
+def test_cuda_refuses_what_it_lacks(
+    tmp_path: Path, like: str, overrides: dict[str, Any], missing: str
+) -> None:
+    path = make_checkpoint(like, tmp_path / "m", overrides=overrides)
     library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
-    with pytest.raises(LoadError, match="layers that differ in the sizes .* on CUDA"):
+    with pytest.raises(LoadError, match=f"{missing}.* not supported on CUDA"):
         testing.TestModel(str(path), "float32", model_lib=library)
