@@ -61,6 +61,13 @@ concept CopiesStreams = requires(Ops ops, size_t layer) {
   { ops.CopyLastStreams() } -> std::same_as<bool>;
 };
 
+// An Ops of a model whose last layers may read the keys and values of layers in front of them.
+template <typename Ops>
+concept SharesKeys = requires(const Ops ops) {
+  // The last layer that writes keys and values, or a state.
+  { ops.last_writer() } -> std::same_as<size_t>;
+};
+
 // An Ops of a model whose layers may scale the residual behind them.
 template <typename Ops, typename Vector>
 concept ScalesResidual = requires(Ops ops, const NormWeights<Vector>& norm, size_t layer) {
@@ -225,7 +232,8 @@ void FinishLayer(const DecoderWeights<Matrix, Vector>& weights, size_t layer, Op
 
 template <typename Matrix, typename Vector, DecoderOps<Vector> Ops>
 void RunLayers(const DecoderWeights<Matrix, Vector>& weights, Ops& ops) {
-  const size_t last = weights.layers.size() - 1;
+  size_t last = weights.layers.size() - 1;
+  if constexpr (SharesKeys<Ops>) last = ops.last_writer();
   ops.Embed();
   ops.Normalize(weights.layers.front().norm(NormRole::kPreAttention));
   for (size_t layer = 0; layer <= last; ++layer) {
@@ -235,6 +243,10 @@ void RunLayers(const DecoderWeights<Matrix, Vector>& weights, Ops& ops) {
   // Past the last keys and values, only rows whose results are wanted matter.
   while (ops.KeepLastRows()) {
     FinishLayer(weights, last, ops);
+    for (size_t layer = last + 1; layer < weights.layers.size(); ++layer) {
+      Attention(weights.layers[layer], layer, ops);
+      FinishLayer(weights, layer, ops);
+    }
     if constexpr (CopiesStreams<Ops>) {
       if (!ops.CopyLastStreams()) continue;
     }

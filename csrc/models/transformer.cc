@@ -15,6 +15,12 @@ namespace {
 // do not wait long.
 constexpr int64_t kPrefillChunk = 512;
 
+size_t LastWriter(const ModelConfig& config) {
+  size_t last = config.layers.size() - 1;
+  while (config.layers[last].reads_other_kv()) --last;
+  return last;
+}
+
 // The largest of what `size` gives of the layers.
 template <typename Size>
 int64_t Widest(const ModelConfig& config, const Size& size) {
@@ -125,6 +131,7 @@ Transformer::Transformer(ModelConfig config, CpuDecoderWeights weights, kernels:
                          const kernels::CpuKernels& isa, std::unique_ptr<ThreadPool> pool)
     : config_(std::move(config)),
       weights_(std::move(weights)),
+      last_writer_(LastWriter(config_)),
       head_parts_(HeadPartsOf(config_)),
       kv_format_(kv_format),
       pool_(std::move(pool)),
@@ -260,6 +267,8 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
     delta_writes_.reserve(static_cast<size_t>(max_num_rows));
   }
   last_rows_.reserve(static_cast<size_t>(max_num_rows));
+  last_positions_.reserve(static_cast<size_t>(max_num_rows));
+  last_sequences_.reserve(static_cast<size_t>(max_num_rows));
 }
 
 // In the same memory, so that a long chunk's activations stay in the last-level cache.

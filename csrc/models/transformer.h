@@ -101,9 +101,11 @@ class Transformer : public Model {
   // Which states of a layer the sequences read and write.
   void PlaceStates(const ForwardBatch& batch, size_t layer);
   void ChooseLastRows(const ForwardBatch& batch);
+  void PlaceLastRows(const ForwardBatch& batch);
 
   const ModelConfig config_;
   const CpuDecoderWeights weights_;
+  const size_t last_writer_;  // the last layer that writes keys and values, or a state
   const std::vector<HeadPart> head_parts_;
   std::vector<HeadMatrices> head_matrices_;  // by layer; empty without latent attention
   const kernels::KvFormat kv_format_;
@@ -130,6 +132,9 @@ class Transformer : public Model {
   std::vector<kernels::DeltaWrite> delta_writes_;
   kernels::ExpertChoices choices_;
   std::vector<int32_t> last_rows_;  // rows of the batch that are computed to the end, ascending
+  // Of these rows, where they go through more layers; as positions_ and sequences_.
+  std::vector<int32_t> last_positions_;
+  std::vector<kernels::AttentionSequence> last_sequences_;
 };
 
 }  // namespace mlc_native

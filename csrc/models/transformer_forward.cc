@@ -60,12 +60,34 @@ void Transformer::PlacePositions(const ForwardBatch& batch) {
 
 // The rows that matter behind the last keys and values.
 void Transformer::ChooseLastRows(const ForwardBatch& batch) {
-  const auto last = static_cast<int32_t>(config_.layers.size());
-  const bool asked =
-      std::ranges::any_of(batch.hidden.streams, [&](int32_t s) { return s >= last; });
+  const auto last = static_cast<int32_t>(last_writer_);
+  const bool asked = std::ranges::any_of(batch.hidden.streams, [&](int32_t s) { return s > last; });
   last_rows_.clear();
   const std::span<const int32_t> hidden = asked ? batch.hidden.rows : std::span<const int32_t>();
   std::ranges::set_union(batch.logits_rows, hidden, std::back_inserter(last_rows_));
+  if (last_writer_ + 1 < config_.layers.size()) PlaceLastRows(batch);
+}
+
+// Rows that follow one another in a sequence are computed together.
+void Transformer::PlaceLastRows(const ForwardBatch& batch) {
+  last_positions_.clear();
+  last_sequences_.clear();
+  auto sequence = batch.sequences.begin();
+  for (size_t i = 0; i < last_rows_.size(); ++i) {
+    const int32_t row = last_rows_[i];
+    const bool in_next = row >= sequence->first_row + sequence->num_tokens;
+    while (row >= sequence->first_row + sequence->num_tokens) ++sequence;
+    const int32_t position = positions_[static_cast<size_t>(row)];
+    last_positions_.push_back(position);
+    if (i > 0 && !in_next && last_rows_[i - 1] + 1 == row) {
+      ++last_sequences_.back().num_rows;
+      continue;
+    }
+    last_sequences_.push_back({.row_begin = static_cast<int64_t>(i),
+                               .num_rows = 1,
+                               .first_position = position,
+                               .block_table = sequence->block_table.data()});
+  }
 }
 
 void Transformer::Ops::Embed() {
@@ -323,7 +345,7 @@ void Transformer::Ops::AddRope(size_t layer, RowSteps* steps) const {
                                .heads = config_.num_heads + kv_heads,  // side by side
                                .head_dim = config_.head_dim_of(sizes),
                                .rotary_dim = config_.ropes[rope].rotary_dim,
-                               .positions = model_.positions_.data(),
+                               .positions = positions(),
                                .cos = model_.ropes_[rope].cos.data(),
                                .sin = model_.ropes_[rope].sin.data(),
                                .interleaved = config_.arch->interleaved_rope});
@@ -353,7 +375,7 @@ void Transformer::Ops::RotateAndWriteKv(size_t layer) {
                                  .ld = qkv.width,
                                  .m = num_rows_,
                                  .n = config_.q_size(sizes),
-                                 .positions = model_.positions_.data(),
+                                 .positions = positions(),
                                  .scales = model_.query_scales_.data()});
   }
   if (sizes.has_own_kv()) {
@@ -369,6 +391,9 @@ void Transformer::Ops::RotateAndWriteKv(size_t layer) {
 }
 
 void Transformer::Ops::Attend(size_t layer) {
+  const std::span<const kernels::AttentionSequence> sequences =
+      has_last_rows_ ? std::span(model_.last_sequences_)
+                     : std::span(model_.sequences_).first(batch_.sequences.size());
   kernels::PagedAttention(model_.cpu_, model_.kv_.layer(layer),
                           {.q = buffers_.qkv.data,
                            .ldq = buffers_.qkv.width,
@@ -380,8 +405,8 @@ void Transformer::Ops::Attend(size_t layer) {
                            .window = config_.layers[layer].window,
                            .sinks = model_.weights_.layers[layer].vector(VectorRole::kSinks),
                            .value_columns = config_.latent ? config_.latent->kv_rank : 0,
-                           .sequences = model_.sequences_.data(),
-                           .num_sequences = static_cast<int64_t>(batch_.sequences.size()),
+                           .sequences = sequences.data(),
+                           .num_sequences = std::ssize(sequences),
                            .workspace = buffers_.attention_workspace});
 }
 

@@ -48,6 +48,7 @@ class Transformer::Ops {
   void ScaleResidual(size_t layer);
   void ActivateLayerInput(size_t layer);
   bool HasParallelBlocks() const { return config_.parallel_blocks; }
+  size_t last_writer() const { return model_.last_writer_; }
   void Project(size_t layer, LinearRole role);
   void RotateAndWriteKv(size_t layer);
   void Attend(size_t layer);
@@ -70,6 +71,11 @@ class Transformer::Ops {
 
  private:
   using Linear = CpuDecoderWeights::Linear;
+
+  // Of the rows.
+  const int32_t* positions() const {
+    return (has_last_rows_ ? model_.last_positions_ : model_.positions_).data();
+  }
 
   void GatherEmbeddings(const Activations& out);
   // Of a decoder whose layers have inputs (transformer_layer_inputs.cc).

@@ -54,14 +54,16 @@ void Transformer::Ops::KeepOwnStates(const Activations& x, float scale) {
 void Transformer::Ops::CopyStream(size_t layer) {
   if (batch_.hidden.rows.empty()) return;
   MLC_CHECK(remembered_.empty()) << "the stream is copied before all that is remembered has run";
-  CopyStates(buffers_.residual, {}, layer, config_.residual_scale);
+  const std::span<const int32_t> rows = model_.last_rows_;
+  CopyStates(buffers_.residual, has_last_rows_ ? rows : rows.first(0), layer,
+             config_.residual_scale);
 }
 
 // All at once.
 bool Transformer::Ops::KeepLastRows() {
   if (std::exchange(has_last_rows_, true)) return false;
   MLC_CHECK(remembered_.empty()) << "rows are moved before all that is remembered has run";
-  const bool is_recurrent = config_.layers.back().is_recurrent;
+  const bool is_recurrent = config_.layers[model_.last_writer_].is_recurrent;
   const Activations* const kept[] = {
       &buffers_.residual, is_recurrent ? &buffers_.delta_output : &buffers_.attention,
       config_.parallel_blocks ? input_ : nullptr,
