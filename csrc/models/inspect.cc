@@ -142,6 +142,20 @@ int64_t CountElements(const Checkpoint& checkpoint) {
   return count;
 }
 
+// What layers have of their own.
+void WriteOwnNumbers(const ModelConfig& config, JsonWriter* json) {
+  const auto own = std::ranges::find_if(config.layers, [](const LayerConfig& layer) {
+    return layer.own_head_dim != 0 || layer.own_kv_heads != 0;
+  });
+  if (own != config.layers.end()) {  // those without a window
+    json->Add("num_kv_heads_without_window", config.kv_heads_of(*own))
+        .Add("head_dim_without_window", config.head_dim_of(*own));
+  }
+  const auto num_sharing = std::ranges::count_if(config.layers, &LayerConfig::reads_other_kv);
+  if (num_sharing > 0) json->Add("layers_that_share_keys", num_sharing);
+  if (config.layer_inputs) json->Add("layer_input_size", config.layer_inputs->size);
+}
+
 void WriteNumbers(const ModelConfig& config, JsonWriter* json) {
   int64_t num_windows = 0;
   int64_t window = 0;
@@ -161,6 +175,7 @@ void WriteNumbers(const ModelConfig& config, JsonWriter* json) {
       .Add("max_positions", config.max_positions)
       .Add("layers_with_window", num_windows);
   if (window > 0) json->Add("window", window);
+  WriteOwnNumbers(config, json);
   if (config.experts) {
     json->Add("layers_with_experts",
               std::ranges::count(config.layers, true, &LayerConfig::has_experts))

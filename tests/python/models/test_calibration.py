@@ -104,6 +104,8 @@ STRUCTURES = {
     "experts": ("tiny-qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 4}),
     "joined experts": ("tiny-gpt_oss", {"num_local_experts": 4, "num_experts_per_tok": 4}),
     "shared expert": ("tiny-qwen2_moe", {"num_experts": 4, "num_experts_per_tok": 4}),
+    "experts beside": ("tiny-gemma4_text-experts", {"num_experts": 4, "top_k_experts": 4}),
+    "inputs of layers": ("tiny-gemma4_text", {"hidden_size_per_layer_input": 24}),
 }
 
 

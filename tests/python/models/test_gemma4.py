@@ -14,7 +14,7 @@ from fake_model import find_test_library
 from paged_driver import PagedModel, relative_error, transformers_logits
 from safetensors.torch import load_file, save_file
 
-from mlc_native import EngineConfig, MLCEngine
+from mlc_native import EngineConfig, MLCEngine, inspect_model
 from mlc_native._core import LoadError, testing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
@@ -87,6 +87,37 @@ def test_keys_and_values_of_layers_that_read_those_of_others_are_not_used(tmp_pa
     save_file(weights, path / "model.safetensors")
     with pytest.raises(LoadError, match=r"does not use: model.layers.3.self_attn.extra.weight"):
         MLCEngine(str(path), "cpu", engine_config=EngineConfig(strict_weights=True))
+
+
+def test_inspect_shows_what_layers_have_of_their_own(tmp_path: Path) -> None:
+    path = make_checkpoint("tiny-gemma4", tmp_path / "m")
+    found = inspect_model(path)
+    assert found["decoder"].items() >= {
+        "num_kv_heads": 2, "head_dim": 24, "num_kv_heads_without_window": 2,
+        "head_dim_without_window": 32, "layers_that_share_keys": 3, "layer_input_size": 20,
+    }.items()  # fmt: skip
+    # Three layers with a window and one without have keys and values. Heads of 24 take 32.
+    assert found["kv_bytes_per_token"] == 2 * 4 * (3 * 2 * 32 + 2 * 32)
+    text = inspect_model(make_checkpoint("tiny-gemma4_text", tmp_path / "t"))["decoder"]
+    assert text["num_kv_heads_without_window"] == 1
+    assert not {"layers_that_share_keys", "layer_input_size"} & text.keys()
+
+
+def test_rows_that_are_not_wanted_leave_before_the_layers_that_share_keys(tmp_path: Path) -> None:
+    """Logits and states of some rows are those that all rows have, also of two sequences."""
+    model = PagedModel(make_checkpoint("tiny-gemma4", tmp_path / "m")).model
+    num_layers = model.metadata["num_layers"]
+    batch = [(PROMPT[:60], 0, [7, 3, 11, 2]), (PROMPT[60:], 0, [5, 1, 9])]
+    everything = model.forward(batch, "all")
+    assert np.array_equal(model.forward(batch, "last"), everything[[59, 99]])
+    streams = list(range(num_layers + 2))
+    _, states = model.forward_states(batch, streams, rows=list(range(100)))
+    hidden = model.metadata["hidden_size"]
+    rows = [0, 17, 18, 58, 60, 61, 98]
+    for stream in streams:
+        logits, some = model.forward_states(batch, [stream], rows=rows)
+        assert np.array_equal(some, states[rows, stream * hidden : (stream + 1) * hidden]), stream
+        assert np.array_equal(logits, everything[[59, 99]])
 
 
 @pytest.mark.parametrize(
