@@ -45,6 +45,7 @@ BOS_ID, EOS_ID, PAD_ID = 256, 257, 258
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}  # ours to safetensors'
 PIECE = 1 << 24  # elements drawn at a time
 ZERO_CENTRED = ("gemma", "nemotron", "vaultgemma", "qwen3_5", "qwen3_next")
+QK_NORMS = ("q_norm.weight", "k_norm.weight")
 CONSTANTS = {"act_fn.beta": 0.5, "act_fn.eps": -1e-6}  # of xIELU
 
 CHAT_TEMPLATE = (
@@ -519,11 +520,11 @@ def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
             mean, spread = 1.0, 0.2
         elif name.endswith("conv1d.weight"):
             spread = 0.5
-        elif parameter.dim() < 2 or name.endswith(("q_norm.weight", "k_norm.weight")):
+        elif model_type.startswith("gemma4") and name.endswith(QK_NORMS):
+            mean, spread = 0.4, 0.2  # scores are not divided by the root of the size of a head
+        elif parameter.dim() < 2 or name.endswith(QK_NORMS):
             is_norm = not name.endswith("bias")
             mean, spread = 1.0 if is_norm and not zero_centred else 0.0, 0.2
-            if model_type.startswith("gemma4") and name.endswith(("q_norm.weight", "k_norm.weight")):
-                mean = 0.4  # scores are not divided by the root of the size of a head
         weights.append(Weight(name, list(parameter.shape), dtype, mean, spread))
     return weights
 

@@ -118,7 +118,9 @@ def random_reference(family: str, folder: Path) -> tuple[Path, list[Text], list[
 
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize(("precision", "error"), [("bfloat16", 0.02), ("q8", 0.06), ("q4", 0.25)])
-@pytest.mark.parametrize("family", ["tiny-qwen3", "tiny-llama", "tiny-gemma2", "tiny-gemma4_text", *ALL_CHOSEN])
+@pytest.mark.parametrize(
+    "family", ["tiny-qwen3", "tiny-llama", "tiny-gemma2", "tiny-gemma4_text", *ALL_CHOSEN]
+)
 def test_random_checkpoints(
     family: str,
     precision: str,
