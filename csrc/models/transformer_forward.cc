@@ -1,7 +1,6 @@
 // Transformer::Forward, and the operations of a layer on the CPU's kernels.
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "models/batch_check.h"
 #include "models/run_layers.h"
@@ -56,38 +55,6 @@ void Transformer::PlacePositions(const ForwardBatch& batch) {
     }
   }
   kv_.Expect(last_page);
-}
-
-// The rows that matter behind the last keys and values.
-void Transformer::ChooseLastRows(const ForwardBatch& batch) {
-  const auto last = static_cast<int32_t>(last_writer_);
-  const bool asked = std::ranges::any_of(batch.hidden.streams, [&](int32_t s) { return s > last; });
-  last_rows_.clear();
-  const std::span<const int32_t> hidden = asked ? batch.hidden.rows : std::span<const int32_t>();
-  std::ranges::set_union(batch.logits_rows, hidden, std::back_inserter(last_rows_));
-  if (last_writer_ + 1 < config_.layers.size()) PlaceLastRows(batch);
-}
-
-// Rows that follow one another in a sequence are computed together.
-void Transformer::PlaceLastRows(const ForwardBatch& batch) {
-  last_positions_.clear();
-  last_sequences_.clear();
-  auto sequence = batch.sequences.begin();
-  for (size_t i = 0; i < last_rows_.size(); ++i) {
-    const int32_t row = last_rows_[i];
-    const bool in_next = row >= sequence->first_row + sequence->num_tokens;
-    while (row >= sequence->first_row + sequence->num_tokens) ++sequence;
-    const int32_t position = positions_[static_cast<size_t>(row)];
-    last_positions_.push_back(position);
-    if (i > 0 && !in_next && last_rows_[i - 1] + 1 == row) {
-      ++last_sequences_.back().num_rows;
-      continue;
-    }
-    last_sequences_.push_back({.row_begin = static_cast<int64_t>(i),
-                               .num_rows = 1,
-                               .first_position = position,
-                               .block_table = sequence->block_table.data()});
-  }
 }
 
 void Transformer::Ops::Embed() {
