@@ -411,7 +411,7 @@ struct ArchSpec {
   bool last_has_no_window = false;  // whatever the rule
   // hidden_size_per_layer_input: each token has an input for each layer; 0: none.
   bool reads_layer_inputs = false;
-  bool reads_layer_sizes = false;  // layers may have sizes of their own (layer_sizes.h)
+  bool reads_layer_sizes = false;  // layers may have sizes of their own (ReadLayerSizes)
   ExpertRule experts{};
   LatentRule latent{};
   // Some layers have linear attention (the gated delta rule): those that layer_types calls

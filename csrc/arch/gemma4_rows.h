@@ -1,4 +1,4 @@
-// Rows of arch_table.cc: Gemma 4, whose layers have sizes of their own (layer_sizes.h), and may
+// Rows of arch_table.cc: Gemma 4, whose layers have sizes of their own (ReadLayerSizes), and may
 // have experts beside the block that every row passes.
 #pragma once
 

@@ -1,8 +1,10 @@
-#include "arch/layer_sizes.h"
-
+// What a config.json says about layers with sizes of their own, layers that read the keys and
+// values of others, and inputs of layers.
 #include <algorithm>
 #include <iterator>
 #include <string>
+
+#include "arch/model_config.h"
 
 namespace mlc_native {
 namespace {

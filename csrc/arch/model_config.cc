@@ -4,7 +4,6 @@
 #include <cmath>
 #include <filesystem>
 
-#include "arch/layer_sizes.h"
 #include "arch/rope_config.h"
 #include "arch/unsupported.h"
 #include "checkpoint/model_defaults.h"

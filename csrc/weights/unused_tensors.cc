@@ -104,7 +104,7 @@ void NoteIgnored(const ModelConfig& config, const WeightSet& weights,
 }
 
 std::vector<std::string> FindUnused(const ModelConfig& config, const WeightSet& weights,
-                                    const WeightSources& sources) {
+                                    std::span<const std::unique_ptr<WeightSource>> sources) {
   if (config.draft_head && !config.draft_head->layout->in_target.empty()) return {};
   const std::string of_head = PrefixOfDraftHead(config, weights);
   std::set<const TensorInfo*> used;

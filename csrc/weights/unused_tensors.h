@@ -2,13 +2,15 @@
 // thread.
 #pragma once
 
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "arch/model_config.h"
-#include "weights/weight_plan.h"
 #include "weights/weight_set.h"
+#include "weights/weight_source.h"
 
 namespace mlc_native {
 
@@ -20,7 +22,7 @@ std::string JoinNames(const std::vector<std::string>& names);
 // The names of tensors and files that no source uses, besides those that are known not to be
 // needed.
 std::vector<std::string> FindUnused(const ModelConfig& config, const WeightSet& weights,
-                                    const WeightSources& sources);
+                                    std::span<const std::unique_ptr<WeightSource>> sources);
 // Adds how many tensors are of parts that read no text.
 void NoteIgnored(const ModelConfig& config, const WeightSet& weights,
                  std::vector<std::string>* unused);

@@ -1,5 +1,3 @@
-#include "arch/layer_sizes.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "arch/model_config.h"
 #include "arch/rope.h"
 #include "support/error.h"
 #include "testing/tiny_checkpoint.h"
