@@ -181,9 +181,11 @@ void Transformer::DescribeMetadata() {
   const int64_t widths = 2 * config_.hidden_size + OutputWidth(config_) + BlockWidth(config_) +
                          LinearInputWidth(config_) + RouterWidth(config_) + JoinedWidth(config_) +
                          config_.draft_input_size() + config_.layer_inputs_size();
+  const size_t lists = last_writer_ + 1 < config_.layers.size() ? 2 : 1;  // of rows
   metadata_.workspace_bytes_per_token =
       widths * static_cast<int64_t>(sizeof(float)) +
-      static_cast<int64_t>(sizeof(int32_t) + sizeof(int64_t) + sizeof(kernels::AttentionSequence));
+      static_cast<int64_t>(lists * (sizeof(int32_t) + sizeof(kernels::AttentionSequence)) +
+                           sizeof(int64_t));
   metadata_.workspace_bytes_per_sequence =
       (config_.vocab_size + OwnStateWidth(config_)) * static_cast<int64_t>(sizeof(float));
 }
@@ -267,6 +269,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
     delta_writes_.reserve(static_cast<size_t>(max_num_rows));
   }
   last_rows_.reserve(static_cast<size_t>(max_num_rows));
+  if (last_writer_ + 1 == config_.layers.size()) return;
   last_positions_.reserve(static_cast<size_t>(max_num_rows));
   last_sequences_.reserve(static_cast<size_t>(max_num_rows));
 }

@@ -20,9 +20,10 @@ namespace {
 using testing::TempFolder;
 using testing::TinyConfig;
 
-std::unique_ptr<Model> LoadTiny(const std::string& architecture, int64_t num_threads = 1) {
+std::unique_ptr<Model> LoadTiny(const std::string& architecture, int64_t num_threads = 1,
+                                const std::string& fields = "") {
   TempFolder folder;
-  WriteTinyCheckpoint(folder, TinyConfig(architecture));
+  WriteTinyCheckpoint(folder, TinyConfig(architecture, fields));
   return LoadModel({.path = folder.path(), .num_threads = num_threads});
 }
 
@@ -61,6 +62,28 @@ TEST(Transformer, ForwardAllocatesNothing) {
     const int64_t before = testing::NumAllocations();
     model->Forward(batch);
     EXPECT_EQ(testing::NumAllocations(), before) << arch.architecture;
+  }
+}
+
+// Of the second model, the last two layers have rows of their own.
+TEST(Transformer, ForwardOfLayersThatDifferAllocatesNothing) {
+  const std::string sizes = R"("head_dim": 8, "global_head_dim": 16, "sliding_window": 5,
+      "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 50, "num_hidden_layers": 4,
+      "layer_types": ["sliding_attention", "full_attention", "sliding_attention",
+                      "full_attention"], )";
+  for (const char* other : {R"("enable_moe_block": true, "num_experts": 6, "top_k_experts": 2,
+           "moe_intermediate_size": 24)",
+                            R"("num_kv_shared_layers": 2, "use_double_wide_mlp": true)"}) {
+    const auto model = LoadTiny("Gemma4ForCausalLM", 1, sizes + other);
+    model->Allocate(4, 32, 32);
+    OneSequence sequence;
+    for (const size_t num_wanted : {20, 3, 0}) {
+      sequence.rows.resize(num_wanted);
+      const ForwardBatch batch = sequence.batch();
+      const int64_t before = testing::NumAllocations();
+      model->Forward(batch);
+      EXPECT_EQ(testing::NumAllocations(), before) << other << num_wanted;
+    }
   }
 }
 
