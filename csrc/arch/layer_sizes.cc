@@ -2,6 +2,7 @@
 // values of others, and inputs of layers.
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <string>
 
 #include "arch/model_config.h"
@@ -34,6 +35,14 @@ void ReadHeads(const ConfigFields& fields, const char* head_dim, int64_t absent_
   layer->own_kv_heads = OwnSize(heads, config.num_kv_heads);
 }
 
+// transformers writes all numbers with as many digits: "05".
+std::optional<size_t> LayerOfName(const std::string& name) {
+  constexpr size_t kMostDigits = 6;
+  const bool is_number = !name.empty() && name.size() <= kMostDigits &&
+                         name.find_first_not_of("0123456789") == std::string::npos;
+  return is_number ? std::optional<size_t>(std::stoul(name)) : std::nullopt;
+}
+
 void ReadHeadsOfEachLayer(const ConfigFields& fields, ModelConfig& config) {
   const ConfigFields layers = fields.Object(kLayerFields);
   for (const std::string& name : layers.Names()) {
@@ -42,11 +51,10 @@ void ReadHeadsOfEachLayer(const ConfigFields& fields, ModelConfig& config) {
       if (field == "head_dim" || field == "num_key_value_heads") continue;
       own.Fail(field, "of a layer is not supported; supported: head_dim, num_key_value_heads");
     }
-    const auto at = std::ranges::find_if(config.layers, [&](const LayerConfig& layer) {
-      return std::to_string(&layer - config.layers.data()) == name;
-    });
-    if (at == config.layers.end()) layers.Fail(name, "is no layer of the model");
-    ReadHeads(own, "head_dim", config.head_dim, "num_key_value_heads", config, &*at);
+    const std::optional<size_t> number = LayerOfName(name);
+    if (!number || *number >= config.layers.size()) layers.Fail(name, "is no layer of the model");
+    ReadHeads(own, "head_dim", config.head_dim, "num_key_value_heads", config,
+              &config.layers[*number]);
   }
 }
 

@@ -77,7 +77,7 @@ TEST(LayerSizes, OfLayersWithoutAWindow) {
 }
 
 TEST(LayerSizes, AsTransformersWritesThem) {
-  const std::string each = R"("per_layer_config": {"2": {"head_dim": 16, "num_key_value_heads": 1},
+  const std::string each = R"("per_layer_config": {"02": {"head_dim": 16, "num_key_value_heads": 1},
       "5": {"head_dim": 16, "num_key_value_heads": 1}}, "global_head_dim": 32,
       "num_key_value_heads": 2)";
   const ModelConfig config = ReadGemma4(each);
@@ -87,7 +87,11 @@ TEST(LayerSizes, AsTransformersWritesThem) {
   EXPECT_EQ(config.ropes[1].rotary_dim, 8);
   EXPECT_THAT(GemmaError(R"("per_layer_config": {"2": {"head_dim": 16}})"),
               HasSubstr("layer_types"));
-  EXPECT_THAT(GemmaError(R"("per_layer_config": {"6": {"head_dim": 16}})"), HasSubstr("\"6\""));
+  for (const char* name : {"6", "-1", "", "2x", "99999999999999999999"}) {
+    EXPECT_THAT(GemmaError(R"("per_layer_config": {")" + std::string(name) + R"(": {}})"),
+                HasSubstr("is no layer of the model"))
+        << name;
+  }
   EXPECT_THAT(GemmaError(R"("per_layer_config": {"5": {"hidden_size": 16}})"),
               HasSubstr("\"hidden_size\" of a layer"));
   EXPECT_THAT(GemmaError(R"("per_layer_config": {"5": {"num_key_value_heads": 3}})"),

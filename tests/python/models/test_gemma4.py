@@ -49,6 +49,7 @@ def test_sizes_of_layers_as_the_hub_has_them(tmp_path: Path) -> None:
         # One KV head, and what each layer has of its own together.
         ("tiny-gemma4_text", ALL_ALIKE | {"num_key_value_heads": 1, "attention_bias": True}),
         ("tiny-gemma4_text", {"tie_word_embeddings": False, "attention_k_eq_v": False}),
+        ("tiny-gemma4_text", {"num_hidden_layers": 11, "layer_types": None}),
         (
             "tiny-gemma4_text-experts",
             {
