@@ -13,6 +13,7 @@ nothing of this.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -160,8 +161,11 @@ class Peers:
     def convert(self, checkpoint: Path, out: Path, outtype: str) -> None:
         """Writes a GGUF file of a checkpoint with llama.cpp's converter."""
         python = self.python if self.python.exists() else sys.executable
+        kind = json.loads((checkpoint / "config.json").read_text())["model_type"]
+        # Otherwise it looks for the layer that guesses further tokens, which these lack here.
+        options = ["--no-mtp"] if kind.startswith(("qwen3_5", "qwen3_next")) else []
         _run(python, "-c", CONVERT, self._llama_source(), checkpoint, "--outtype", outtype,
-             "--outfile", out)  # fmt: skip
+             "--outfile", out, *options)  # fmt: skip
 
     def quantize(self, gguf: Path, out: Path, format: str) -> None:
         """Quantizes a GGUF file with llama.cpp's program."""
