@@ -78,14 +78,15 @@ class KernelTable {
   // A linear is named by the matrices of its shape.
   std::string NameOf(const nlohmann::json& kernel) const {
     if (!kernel.contains("format")) return kernel.at("name");
-    static constexpr const char* kRoles[] = {"qkv",          "out",
-                                             "gate_up",      "down",
-                                             "router",       "expert gate_up",
-                                             "expert down",  "shared gate_up",
-                                             "shared down",  "query up",
-                                             "head key up",  "head value up",
-                                             "delta inputs", "delta gates",
-                                             "delta out"};
+    static constexpr const char* kRoles[] = {"qkv",           "out",
+                                             "gate_up",       "down",
+                                             "router",        "expert gate_up",
+                                             "expert down",   "shared gate_up",
+                                             "shared down",   "query up",
+                                             "head key up",   "head value up",
+                                             "delta inputs",  "delta gates",
+                                             "delta out",     "layer input gate",
+                                             "layer input up"};
     static_assert(std::size(kRoles) == kNumLinearRoles);
     const auto n = kernel.at("n").get<int64_t>(), k = kernel.at("k").get<int64_t>();
     std::string name;
@@ -94,10 +95,11 @@ class KernelTable {
     };
     for (size_t i = 0; i < kNumLinearRoles; ++i) {
       const LinearRole role = kLinearRoles[i];
-      const bool has_some = std::ranges::any_of(config_.layers, [&](const LayerConfig& layer) {
-        return config_.num_linears(layer, role) > 0;
+      const bool is_there = std::ranges::any_of(config_.layers, [&](const LayerConfig& layer) {
+        return config_.num_linears(layer, role) > 0 && config_.linear_rows(layer, role) == n &&
+               config_.linear_columns(layer, role) == k;
       });
-      if (has_some && config_.linear_rows(role) == n && config_.linear_columns(role) == k) {
+      if (is_there) {
         add(kRoles[i]);
       }
     }

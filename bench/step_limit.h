@@ -64,8 +64,8 @@ class Limit {
     for (const LinearRole role : kLinearRoles) {
       const int64_t count = config_.num_linears(layer, role);
       if (count == 0) continue;
-      const auto size =
-          static_cast<double>(config_.linear_rows(role) * config_.linear_columns(role));
+      const auto size = static_cast<double>(config_.linear_rows(layer, role) *
+                                            config_.linear_columns(layer, role));
       const bool of_experts = role == LinearRole::kExpertGateUp || role == LinearRole::kExpertDown;
       const int64_t used = of_experts ? config_.experts->router.num_chosen : count;
       const bool of_all_rows = role == LinearRole::kQkv || role == LinearRole::kDeltaInputs ||
