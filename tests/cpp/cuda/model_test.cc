@@ -252,10 +252,9 @@ TEST(CudaModel, ReplayedStepsHaveTheBitsOfTheFirstOnes) {
 
 // Dependent launches are only on GPUs that know them; elsewhere the models are the same.
 TEST(CudaModel, DependentLaunchesChangeNoBits) {
-  for (const auto& [architecture, fields] :
-       {std::pair{"Qwen3ForCausalLM", ""},
-        {"Qwen3_5ForCausalLM", kDelta},
-        {"DeepseekV3ForCausalLM", kLatent}}) {
+  for (const auto& [architecture, fields] : {std::pair{"Qwen3ForCausalLM", ""},
+                                             {"Qwen3_5ForCausalLM", kDelta},
+                                             {"DeepseekV3ForCausalLM", kLatent}}) {
     TinyModel tiny(architecture, fields);
     const auto usual = DecodeSteps(*tiny.OnDevice("bfloat16"), 5);
     setenv("MLC_NATIVE_CUDA_DEPENDENT_LAUNCH", "0", 1);

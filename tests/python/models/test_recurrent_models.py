@@ -1,4 +1,4 @@
-"""Engines on models with linear attention: where prompts start, and that nothing changes an answer."""
+"""Engines with linear attention: where prompts start, and that nothing changes an answer."""
 
 from __future__ import annotations
 
