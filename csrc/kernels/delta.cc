@@ -1,12 +1,11 @@
 // Divides the gated delta rule of a batch among threads by value heads, and computes what is one
 // number of a row and head; the loops are in cpu/delta_rule.inl.
-#include "kernels/delta_rule.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "kernels/cpu/table.h"
+#include "kernels/delta_rule.h"
 #include "kernels/kernel_profile.h"
 #include "support/check.h"
 
