@@ -71,8 +71,9 @@ constexpr GgufTensorName kQwen2Moe[] = {
     {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
     {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
 };
-// Linear attention, whose convolution lacks a dimension of size 1, and experts as Qwen2 MoE's. In
-// the first files of Qwen3-Next, what makes queries, keys, values and gates is one tensor.
+// Linear attention, whose convolution lacks a dimension of size 1, experts as Qwen2 MoE's, and a
+// layer that guesses as DeepSeek V3's. In the first files of Qwen3-Next, what makes queries, keys,
+// values and gates is one tensor.
 constexpr GgufTensorName kHybrid[] = {
     {"attn_qkv", "linear_attn.in_proj_qkv", true, 0, 0, GgufValueHeads::kRowsBehindKeys},
     {"attn_gate", "linear_attn.in_proj_z", true, 0, 0, GgufValueHeads::kRows},
@@ -89,6 +90,12 @@ constexpr GgufTensorName kHybrid[] = {
     {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
     {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
     {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+    {"nextn.eh_proj", "eh_proj"},
+    {"nextn.enorm", "enorm"},
+    {"nextn.hnorm", "hnorm"},
+    {"nextn.shared_head_norm", "shared_head.norm"},
+    {"nextn.embed_tokens", "embed_tokens"},
+    {"nextn.shared_head_head", "shared_head.head"},
 };
 constexpr GgufTensorName kHunYuan[] = {
     {"attn_q_norm", "self_attn.query_layernorm"},

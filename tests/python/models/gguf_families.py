@@ -15,7 +15,7 @@ from typing import Any
 import gguf
 import numpy as np
 from gguf import MODEL_ARCH as Arch
-from gguf_hybrid import HYBRID, add_hybrid_sizes, hybrid_change
+from gguf_hybrid import HYBRID, add_hybrid_sizes, hybrid_change, nextn_name
 from quantized_checkpoints import Tensors
 
 ARCHITECTURES = {
@@ -167,7 +167,7 @@ def key_value_up_change(config: Config, plain: str) -> Change:
 
 def change_of(arch: Arch, config: Config, name: str) -> Change:
     """What becomes of a tensor whose experts or heads have been joined."""
-    plain = name.replace("language_model.", "").replace(".norms.", ".")
+    plain = nextn_name(config, name.replace("language_model.", "").replace(".norms.", "."))
     if arch in PERMUTED and re.search(r"\.[qk]_proj\.", name):
         heads = config["num_attention_heads" if ".q_proj." in name else "num_key_value_heads"]
         return Change((plain,), lambda t: [permute(t, heads)], lambda p: unpermute(p[0], heads))

@@ -143,7 +143,7 @@ def write_gguf(
     arch = ARCHITECTURES[config["architectures"][0]]
     if "gguf_arch" in config:
         arch = gguf.MODEL_ARCH[config["gguf_arch"]]
-    names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
+    names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"] + 1)
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch], **options)
     writer.add_name("a model of the tests")
     add_numbers(writer, config, arch)
@@ -173,6 +173,8 @@ def write_gguf(
         parts = []
         for plain, part in zip(change.names, change.apply(tensor), strict=True):
             own = names.get_name(plain, try_suffixes=(".weight", ".bias"))
+            if ".nextn." in plain:
+                own = plain.replace("model.layers.", "blk.")
             assert own is not None, plain
             kind = Type.F32 if part.ndim == 1 or is_vector(own) else type_of(own)
             joined, count, axis = fusion_of(own)

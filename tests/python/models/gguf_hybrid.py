@@ -79,6 +79,23 @@ def join_groups(parts: list[np.ndarray], sizes: Sizes) -> np.ndarray:
     return np.concatenate(of_heads, axis=1).reshape(-1, columns)
 
 
+NEXTN = {
+    "mtp.fc.": "nextn.eh_proj.",
+    "mtp.pre_fc_norm_embedding.": "nextn.enorm.",
+    "mtp.pre_fc_norm_hidden.": "nextn.hnorm.",
+    "mtp.norm.": "nextn.shared_head_norm.",
+    "mtp.layers.0.": "",
+}
+
+
+def nextn_name(config: Config, plain: str) -> str:
+    """The head that guesses is the layer behind the last one."""
+    for own, stored in NEXTN.items():
+        if plain.startswith(own):
+            return f"model.layers.{config['num_hidden_layers']}.{stored}{plain.removeprefix(own)}"
+    return plain
+
+
 def hybrid_change(arch: Arch, config: Config, plain: str) -> Change | None:
     """The names, what is done, and what undoes it; None: nothing of its own."""
     one = np.float32(1)

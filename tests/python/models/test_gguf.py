@@ -7,6 +7,8 @@ Face folder that holds the same values.
 from __future__ import annotations
 
 import itertools
+import json
+import shutil
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+from draft_driver import NUM_SEQUENCES, NUM_TOKENS, propose_at_positions
 from fake_model import find_test_library
 from gguf import GGMLQuantizationType as Type
 from gguf_files import Metadata, write_gguf
@@ -26,6 +29,7 @@ from paged_driver import (
     transformers_logits,
 )
 from quantized_checkpoints import WEIGHTS, load_file
+from torch_drafts import add_mtp
 
 from mlc_native import MLCEngine, inspect_model
 from mlc_native._core import LoadError, testing
@@ -257,6 +261,25 @@ def test_logits_are_those_of_the_folder_with_the_same_values(tmp_path: Path, lik
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_variants_of_families(tmp_path: Path, variant: str) -> None:
     check_logits(tmp_path, *VARIANTS[variant])
+
+
+@pytest.mark.parametrize("like", ["tiny-qwen3_5_text", "tiny-qwen3_5_moe_text"])
+def test_a_layer_that_guesses_is_a_draft_head(tmp_path: Path, like: str) -> None:
+    """As llama.cpp's converter writes the MTP head of Qwen3.5."""
+    size = json.loads((DEMO / "config.json").read_text())["vocab_size"]
+    source = make_checkpoint(like, tmp_path / "source",
+                             overrides=FAMILIES[like] | {"vocab_size": size})  # fmt: skip
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(DEMO / name, source)
+    file = write_gguf(add_mtp(source, "Qwen3-Next"), tmp_path / "x.gguf", lambda _: Type.F32,
+                      floats=tmp_path / "floats", pre="smollm")  # fmt: skip
+    texts = [random_tokens(NUM_TOKENS, 512, seed=seed) for seed in range(NUM_SEQUENCES)]
+    streams, drafts = propose_at_positions(file, file, texts)
+    assert streams == [5]
+    assert drafts == propose_at_positions(tmp_path / "floats", tmp_path / "floats", texts)[1]
+    with MLCEngine(str(file), "cpu", speculative_mode="auto") as engine:
+        assert engine.engine_config.speculative_mode == "mtp"
+        assert engine.completions.create(prompt="abc", max_tokens=4).usage.completion_tokens == 4
 
 
 @pytest.mark.parametrize("like", ["tiny-mistral", "tiny-qwen2", "tiny-qwen3_moe", "tiny-gpt_oss"])
