@@ -12,6 +12,9 @@ constexpr std::string_view kLlama3Words[] = {
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 constexpr std::string_view kQwen2Words[] = {
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+// Marks belong to the letters in front of them.
+constexpr std::string_view kQwen35Words[] = {
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 constexpr std::string_view kTekkenWords[] = {
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 constexpr std::string_view kGpt4oWords[] = {
@@ -43,6 +46,7 @@ constexpr GgufPreTokenizer kLlama3{
 constexpr GgufPreTokenizer kLlama3Spelled{.regexes = kLlama3Words};
 constexpr GgufPreTokenizer kLlama3Whole{.regexes = kLlama3Words, .ignore_merges = true};
 constexpr GgufPreTokenizer kQwen2{.regexes = kQwen2Words, .composes = true};
+constexpr GgufPreTokenizer kQwen35{.regexes = kQwen35Words, .composes = true};
 constexpr GgufPreTokenizer kStableLm2{.regexes = kQwen2Words};
 constexpr GgufPreTokenizer kTekken{
     .regexes = kTekkenWords, .ignore_merges = true, .adds_bos = true};
@@ -80,6 +84,7 @@ constexpr Named kNamed[] = {
     {"glm4", kLlama3Whole},
     {"qwen2", kQwen2},
     {"deepseek-r1-qwen", kQwen2},
+    {"qwen35", kQwen35},
     {"stablelm2", kStableLm2},
     {"tekken", kTekken},
     {"gpt-4o", kGpt4o},

@@ -26,6 +26,7 @@ LLAMA3 = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+QWEN35 = QWEN2.replace(r"\p{L}+|", r"[\p{L}\p{M}]+|").replace(r"[^\s\p{L}", r"[^\s\p{L}\p{M}")
 TEKKEN = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
@@ -80,6 +81,7 @@ SPLITS: dict[str, tuple[Callable[[], splits.PreTokenizer], bool, bool]] = {
     "olmo": (lambda: byte_level(True), True, False),
     "llama-bpe": (lambda: by_regex(LLAMA3), False, True),
     "qwen2": (lambda: by_regex(QWEN2), True, False),
+    "qwen35": (lambda: by_regex(QWEN35), True, False),
     "tekken": (lambda: by_regex(TEKKEN), False, True),
     "gpt-4o": (lambda: by_regex(GPT4O), False, False),
     "seed-coder": (lambda: by_regex(SEED), False, False),
@@ -90,7 +92,9 @@ SPLITS: dict[str, tuple[Callable[[], splits.PreTokenizer], bool, bool]] = {
 
 def corpus() -> list[str]:
     files = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "csrc" / "kv").glob("*.cc"))]
-    return [line for file in files for line in file.read_text().splitlines(keepends=True)]
+    lines = [line for file in files for line in file.read_text().splitlines(keepends=True)]
+    marks = "q\u0301y\u0300z \u0915\u093f\u0932\u0940 x\u0308! "  # which do not compose
+    return [*lines, *[marks] * 100]
 
 
 def added(rstrip: bool = False) -> list[AddedToken]:
@@ -198,7 +202,8 @@ def write_tokenizer(core: Tokenizer, path: Path, **options: Any) -> Path:
 def strings(count: int) -> list[str]:
     """Texts of words, spaces, digits, marks of many scripts, and tokens."""
     rng = random.Random(5)
-    words = [word for line in corpus() for word in line.split()]
+    lines = corpus()
+    words = [word for line in lines for word in line.split()] + lines[-1].split() * 500
     odd = [" ", "  ", "\n", "\r\n\n", "\t", "12345", "3.14", "don't", "WE'LL", "é", "e\u0301", "ﬁ"]
     odd += ["日本語", "ไทย", "🙂", "\u200b", "ǅ", "Ω", "½", "\x00", "<", "|>", *CONTROL, *USER]
     texts = []
