@@ -88,7 +88,7 @@ class ConfigWriter {
     WriteWindows();
     WriteRope();
     if (family_.adds_one_to_norms) json_.Add("norms_hold_offset", true);
-    json_.Add("dtype", DTypeOfMatrices());
+    json_.Add("dtype", parts_.DTypeOfMatrices());
     WriteTokens();
     json_.EndObject();
     return json_.Take();
@@ -368,31 +368,6 @@ class ConfigWriter {
       json_.Add("mscale", family_.is_latent ? mscale : 1.0).Add("mscale_all_dim", mscale);
     }
     Add("llama_4_scaling_beta", file_.Number(Key("attention.temperature_scale")));
-  }
-
-  // Vectors, joined or not, and the matrices of routers are stored as floats of 32 bits, whatever
-  // the others are.
-  static bool SaysNothingOfOthers(const GgufTensor& tensor) {
-    const std::string_view name = tensor.name;
-    return tensor.shape.size() < 2 || name.ends_with(".bias") ||
-           name.find("_norm.") != std::string_view::npos ||
-           name.find("ffn_gate_inp") != std::string_view::npos ||
-           name.find("ssm_conv1d") != std::string_view::npos;
-  }
-
-  // The type of what is not kept in its stored form: that of the matrices of floats, the one with
-  // the most bits, or float16.
-  const char* DTypeOfMatrices() const {
-    const char* dtype = "float16";
-    for (const GgufFile& file : parts_.files()) {
-      for (const GgufTensor& tensor : file.tensors()) {
-        if (SaysNothingOfOthers(tensor)) continue;
-        const std::string_view type = tensor.type->name;
-        if (type == "F32") return "float32";
-        if (type == "BF16") dtype = "bfloat16";
-      }
-    }
-    return dtype;
   }
 
   void WriteTokens() {

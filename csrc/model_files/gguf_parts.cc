@@ -26,6 +26,16 @@ std::string PathOfPart(const GgufFile& first, int64_t part, int64_t count) {
   return first.path().substr(0, first.path().size() - own.size()) + write(part + 1);
 }
 
+// Vectors, joined or not, and the matrices of routers and of gates of linear attention are stored
+// as floats of 32 bits, whatever the others are.
+bool SaysNothingOfOthers(const GgufTensor& tensor) {
+  const std::string_view name = tensor.name;
+  const auto has = [&](std::string_view part) { return name.find(part) != name.npos; };
+  return tensor.shape.size() < 2 || name.ends_with(".bias") || has("_norm.") ||
+         has("ffn_gate_inp") || has("ssm_conv1d") || has("ssm_alpha") || has("ssm_beta") ||
+         has("ssm_ba");
+}
+
 }  // namespace
 
 GgufParts::GgufParts(const std::string& path) {
@@ -56,6 +66,19 @@ GgufParts::Place GgufParts::Find(std::string_view tensor) const {
     if (const GgufTensor* found = file.FindTensor(tensor)) return {&file, found};
   }
   return {};
+}
+
+const char* GgufParts::DTypeOfMatrices() const {
+  const char* dtype = "float16";
+  for (const GgufFile& file : files_) {
+    for (const GgufTensor& tensor : file.tensors()) {
+      if (SaysNothingOfOthers(tensor)) continue;
+      const std::string_view type = tensor.type->name;
+      if (type == "F32") return "float32";
+      if (type == "BF16") dtype = "bfloat16";
+    }
+  }
+  return dtype;
 }
 
 }  // namespace mlc_native

@@ -29,6 +29,10 @@ class MLC_NATIVE_PRIVATE_API GgufParts {
   };
   Place Find(std::string_view tensor) const;
 
+  // The type of what is not kept in its stored form: that of the matrices of floats, the one with
+  // the most bits, or float16.
+  const char* DTypeOfMatrices() const;
+
  private:
   std::vector<GgufFile> files_;  // at least one
 };

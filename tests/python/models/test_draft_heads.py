@@ -180,12 +180,15 @@ def test_mtp_drafts_are_those_of_transformers(
 HYBRID = {"qwen3_5_text": 4, "qwen3_5": 3, "qwen3_5_moe_text": 4, "qwen3_next": 4}  # layers
 
 
+@pytest.mark.emulated(slow=True)
 @pytest.mark.parametrize("family", HYBRID)
-def test_mtp_drafts_of_models_with_linear_attention(family: str, tmp_path: Path) -> None:
+def test_mtp_drafts_of_models_with_linear_attention(
+    family: str, tmp_path: Path, device: dict[str, Any]
+) -> None:
     """Their heads have attention whose output is gated, and experts where the model has."""
     target = add_mtp(make_checkpoint(f"tiny-{family}", tmp_path / "target"), "Qwen3-Next")
     streams = [HYBRID[family] + 1]
-    check_drafts(target, target, streams, reference_of=lambda _, of: TransformersQwenMtp(of))
+    check_drafts(target, target, streams, device, lambda _, of: TransformersQwenMtp(of))
 
 
 MEDUSA: dict[str, dict[str, Any]] = {

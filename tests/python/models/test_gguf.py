@@ -397,6 +397,14 @@ def test_tokens_of_hybrid_models_are_those_of_transformers(
     assert len(set(tokens)) > 8
 
 
+@pytest.mark.parametrize("like", ["tiny-qwen3_5_text", "tiny-qwen3_next"])
+def test_gates_in_more_bits_say_nothing_of_other_matrices(tmp_path: Path, like: str) -> None:
+    source = make_checkpoint(like, tmp_path / "source", overrides=FAMILIES[like])
+    file = write_gguf(source, tmp_path / "x.gguf", lambda name: Type.F32 if "ssm_" in name and
+                      "ssm_out" not in name else Type.Q8_0)  # fmt: skip
+    assert inspect_model(file)["weight_format"] == "q8 with float16"
+
+
 def test_value_heads_that_share_blocks_become_floats(tmp_path: Path) -> None:
     """Where they are the columns of a matrix, other matrices are multiplied as codes."""
     source = make_checkpoint("tiny-qwen3_5_text", tmp_path / "source")
@@ -508,6 +516,20 @@ def test_gpus_keep_codes(tmp_path: Path, kind: Type) -> None:
     alone = [model.forward([(PagedSequence(p), len(p))]) for p in prompts]
     assert np.array_equal(together[0], np.concatenate(alone))
     assert 0 < relative_error(*together) < most
+
+
+def test_tiled_value_heads_on_gpus(tmp_path: Path) -> None:
+    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
+    source = make_checkpoint(
+        "tiny-qwen3_5_text", tmp_path / "source", overrides=FAMILIES["tiny-qwen3_5_text"]
+    )
+    file = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.Q8_0, floats=tmp_path / "floats")
+    model = PagedModel(file, "float16", quantization="", model_lib=library)
+    got = model.forward([(PagedSequence(PROMPT[:20]), 20)], "all")
+    expected = PagedModel(tmp_path / "floats", "float32").forward(
+        [(PagedSequence(PROMPT[:20]), 20)], "all"
+    )
+    assert 0 < relative_error(got, expected) < 0.05
 
 
 def test_experts_on_gpus(tmp_path: Path) -> None:
