@@ -17,7 +17,8 @@ so many tokens. Models and prompts are the same; what each side stores:
 
 K and V have 16 bits everywhere. llama.cpp is measured by its own llama-batched-bench, whose figures
 do not contain sampling and text. Before its decode rows it computes one prompt and copies K and V
-to all sequences: that takes less time and leaves the measured steps as they are.
+to all sequences: that takes less time and leaves the measured steps as they are. Where a model
+does not allow the copy (positions of Qwen3.5), each sequence computes the prompt.
 --isa avx2 restricts all sides to AVX2, avx2_vnni to that with VNNI (llama.cpp to AVX2).
 """
 
@@ -132,14 +133,24 @@ class LlamaCpp:
             *(program, "-m", peers.gguf_model(bits), "-t", args.threads, "-tb", args.threads),
             *("--output-format", "jsonl", "-ngl", 0),
         ]
+        self._copies_prompts = True
 
     def measure(self, row: Row) -> float:
+        if row.kind == "prefill":
+            return self._run(row)["speed_pp"]
+        if self._copies_prompts:
+            try:
+                return self._run(row, "-pps")["speed_tg"]
+            except RuntimeError:
+                self._copies_prompts = False
+        return self._run(row)["speed_tg"]
+
+    def _run(self, row: Row, *options: str) -> dict[str, float]:
         tokens = row.batch * row.prompt_len
         command = [
             *(*self._command, "-npp", row.prompt_len, "-ntg", row.new_tokens),
             *("-npl", row.batch, "-c", tokens + row.batch * row.new_tokens + 64),
-            *("-b", max(tokens, 512), "-ub", 512),
-            *(["-pps"] if row.kind == "decode" else []),
+            *("-b", max(tokens, 512), "-ub", 512, *options),
         ]
         done = subprocess.run(
             [str(word) for word in command], capture_output=True, text=True, check=False
@@ -147,8 +158,8 @@ class LlamaCpp:
         lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
         if not lines:
             raise RuntimeError(f"llama-batched-bench: {done.stderr[-2000:]}")
-        figures = json.loads(lines[-1])
-        return float(figures["speed_pp" if row.kind == "prefill" else "speed_tg"])
+        figures: dict[str, float] = json.loads(lines[-1])
+        return figures
 
     def close(self) -> None:
         pass
