@@ -127,7 +127,8 @@ TEST_P(DeltaRuleTest, SequencesAreIndependent) {
   Call(in, sequences, 2, &together);
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(SameBits(first[i].data(), states[i].data(), DeltaHeadsAt(shape) - 15)) << i;
-    Call(in, {&sequences[i], 1}, 1, &alone);
+    const DeltaSequence& sequence = sequences[i];
+    Call(in.WithRowsAlone(sequence.row_begin, sequence.num_rows), {&sequence, 1}, 1, &alone);
   }
   EXPECT_EQ(together.Dense(), alone.Dense());
 }

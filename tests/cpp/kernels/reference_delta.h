@@ -1,6 +1,7 @@
 // The gated delta rule of one sequence in double precision, and the inputs of its tests.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <random>
@@ -38,6 +39,18 @@ struct DeltaInputs {
   }
 
   int64_t width() const { return shape.channels() + shape.values(); }
+
+  // The same with rows [begin, begin + count) alone: a computation that reads others gives NaN.
+  DeltaInputs WithRowsAlone(int64_t begin, int64_t count) const {
+    DeltaInputs alone = *this;
+    const auto keep = [&](Floats& values, int64_t columns) {
+      std::fill_n(values.begin(), begin * columns, std::nanf(""));
+      std::fill(values.begin() + (begin + count) * columns, values.end(), std::nanf(""));
+    };
+    keep(alone.inputs, width());
+    keep(alone.gates, 2 * shape.value_heads);
+    return alone;
+  }
 };
 
 inline double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }

@@ -26,12 +26,14 @@ from transformers.modeling_layers import MtpModel
 def all_streams(path: Path, tokens: tuple[int, ...]) -> list[Tensor]:
     """Each stream of transformers' hidden states: [tokens, hidden]."""
     model = reference_model(path, "auto").float()
-    last: list[Tensor] = []
-    decoder = getattr(model.model, "language_model", model.model)
-    decoder.norm.register_forward_pre_hook(lambda _, args: last.append(args[0]))
+    last: list[Tensor] = []  # what the final norm reads; NanoChat's has read the embedding before
+    decoder = getattr(model.base_model, "language_model", model.base_model)
+    names = ("norm", "final_layernorm", "final_layer_norm")
+    norm = next(getattr(decoder, name) for name in names if hasattr(decoder, name))
+    norm.register_forward_pre_hook(lambda _, args: last.append(args[0]))
     with torch.inference_mode():
         states = model(torch.tensor([tokens]), output_hidden_states=True).hidden_states
-    return [state[0] for state in (*states[:-1], last[0], states[-1])]
+    return [state[0] for state in (*states[:-1], last[-1], states[-1])]
 
 
 def target_states(path: Path, tokens: Sequence[int], streams: Sequence[int]) -> Tensor:

@@ -1,18 +1,92 @@
-"""Bugs of the CUDA kernels of linear attention, which the emulator's tests find."""
+"""Bugs in the kernels of linear attention, which their own tests find (CUDA's on the emulator)."""
 
 from __future__ import annotations
 
 from planted.bug import Bug
 
-FILE = "kernels/cuda/delta_rule.cu"
-TEST = "cuda_test DeltaRuleTest.*"
+LOOPS = "kernels/cpu/delta_rule.inl"
+SHARES = "kernels/delta.cc"
+
+
+def _on_cpu(name: str, file: str, old: str, new: str) -> Bug:
+    return Bug(f"delta rule on the CPU: {name}", file, old, new, "kernels_test *DeltaRule*")
 
 
 def _bug(name: str, old: str, new: str) -> Bug:
-    return Bug(f"delta rule: {name}", FILE, old, new, TEST)
+    file = "kernels/cuda/delta_rule.cu"
+    return Bug(f"delta rule in CUDA: {name}", file, old, new, "cuda_test DeltaRuleTest.*")
 
 
-BUGS = [
+CPU_BUGS = [
+    _on_cpu(
+        "a chunk begins with the state of the slice",
+        SHARES,
+        "    chunk.from = chunk.to[chunk.num_rows - 1];\n",
+        "    if (s.state == nullptr) chunk.from = chunk.to[chunk.num_rows - 1];\n",
+    ),
+    _on_cpu(
+        "a first state is what was there before",
+        SHARES,
+        "    std::fill_n(first, DeltaHeadFloats(shape), 0.0f);\n",
+        "",
+    ),
+    _on_cpu(
+        "a state is left one row late",
+        SHARES,
+        "if (write->num_rows == row + i) ++write;",
+        "if (write->num_rows == row + i - 1) ++write;",
+    ),
+    _on_cpu(
+        "inputs in front of a short slice are lost",
+        SHARES,
+        "row < 0 ? RowBefore(a, s, -row) :",
+        "row < 0 ? nullptr :",
+    ),
+    _on_cpu(
+        "the first head of a group alone keeps its values",
+        SHARES,
+        "    }\n    WriteChannels(a, s, write, 2 * shape.keys()",
+        "    }\n    if (head % group == 0) WriteChannels(a, s, write, 2 * shape.keys()",
+    ),
+    _on_cpu(
+        "a head that two threads share is left out",
+        SHARES,
+        "if (middle < begin || middle >= end) continue;",
+        "if (done < begin || done + sequence.num_rows > end) continue;",
+    ),
+    _on_cpu(
+        "the convolution reads rows of the sequence before",
+        LOOPS,
+        "      if (from >= 0) {",
+        "      if (s.row_begin + from >= 0) {",
+    ),
+    _on_cpu(
+        "the next key meets the state before its update",
+        LOOPS,
+        "next_sums[i] = Fma(state, Vec::Set(u.next_k[row]), next_sums[i]);",
+        "next_sums[i] = Fma(Vec::Load(from), Vec::Set(u.next_k[row]), next_sums[i]);",
+    ),
+    _on_cpu(
+        "the last key of an odd number is left out",
+        LOOPS,
+        "  if (row < key_dim) step(row, out.even, recalled.even);\n",
+        "",
+    ),
+    _on_cpu(
+        "the state does not decay before it is compared",
+        LOOPS,
+        "- decay * recalled.Total(j)) * beta",
+        "- recalled.Total(j)) * beta",
+    ),
+    _on_cpu(
+        "heads of values share the wrong keys",
+        LOOPS,
+        "chunk.value_head / (shape.value_heads / shape.key_heads) * shape.key_dim",
+        "chunk.value_head % shape.key_heads * shape.key_dim",
+    ),
+]
+
+CUDA_BUGS = [
     _bug(
         "rows are overwritten while others read them",
         "    __syncthreads();  // the rows before are not read any more\n",
@@ -26,12 +100,12 @@ BUGS = [
     _bug(
         "the state goes where it came from",
         "state.Store(a.states + write->slot * a.slot_floats + at)",
-        "state.Store(a.states + slice.slot * a.slot_floats + at)",
+        "state.Store(a.states + max(slice.slot, 0) * a.slot_floats + at)",
     ),
     _bug(
         "inputs go where they came from",
         "float* const to = a.states + write.slot * a.slot_floats;",
-        "float* const to = a.states + slice.slot * a.slot_floats;",
+        "float* const to = a.states + max(slice.slot, 0) * a.slot_floats;",
     ),
     _bug(
         "inputs are kept one row late",
@@ -74,6 +148,11 @@ BUGS = [
         "(v - recalled) * beta",
     ),
     _bug(
+        "the convolution reads rows of the sequence before",
+        "  if (row >= 0) {\n    const int64_t at",
+        "  if (slice.row_begin + row >= 0) {\n    const int64_t at",
+    ),
+    _bug(
         "keys of a head's end are not left out",
         "      if (key < dim_) f(run, key);",
         "      f(run, key);",
@@ -90,12 +169,6 @@ BUGS = [
     ),
     _bug("the decay has no bias", " + a.decay_bias[head]", ""),
     _bug(
-        "rows in no slice are computed",
-        "  if (index < 0) return;\n  const DeltaSlice slice = a.slices[index];\n"
-        "  if (row == slice.row_begin)",
-        "  const DeltaSlice slice = a.slices[max(index, 0)];\n  if (row == slice.row_begin)",
-    ),
-    _bug(
         "the recurrence does not wait for what it reads",
         "  alignas(16) __shared__ float keys[kRowsAtOnce][kKeys];\n  WaitForPrevious();\n",
         "  alignas(16) __shared__ float keys[kRowsAtOnce][kKeys];\n",
@@ -107,3 +180,5 @@ BUGS = [
         "    DeltaFinishKernel(const __grid_constant__ DeltaKernelArgs args) {\n",
     ),
 ]
+
+BUGS = CPU_BUGS + CUDA_BUGS
