@@ -404,7 +404,7 @@ def make_checkpoint(
         raise ValueError(f"like={like!r} is none of: {', '.join(SHAPES)}")
     if dtype not in DTYPES:
         raise ValueError(f"dtype={dtype!r} is none of: {', '.join(DTYPES)}")
-    fields = {**deepcopy(SHAPES[like]), **(overrides or {})}  # configs change what is nested
+    fields = deepcopy({**SHAPES[like], **(overrides or {})})  # configs change what is nested
     fields |= {"bos_token_id": BOS_ID, "eos_token_id": EOS_ID, "pad_token_id": PAD_ID}
     config = AutoConfig.for_model(**fields)
     with torch.device("meta"):
