@@ -153,6 +153,10 @@ struct WeightMap {
     return weights;
   }
 
+  // The index of a new parameter, without a tensor or with the one that fills it.
+  size_t AddParameter(ParameterForm form, int64_t rows, int64_t columns);
+  size_t AddWhole(ParameterForm form, const std::string& name, std::vector<int64_t> shape);
+
   // Whether its rounding errors cost most: the head's are the logits', and all layers pass on what
   // the first one gets wrong.
   bool IsSensitive(size_t parameter) const;

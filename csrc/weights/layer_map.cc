@@ -1,0 +1,256 @@
+#include "weights/layer_map.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "support/check.h"
+#include "weights/projection_rows.h"
+
+namespace mlc_native {
+namespace {
+
+class LayerBuilder {
+ public:
+  LayerBuilder(const ModelConfig& config, const LayerConfig& layer, const std::string& prefix,
+               WeightMap* map)
+      : config_(config), layer_(layer), prefix_(prefix), map_(*map) {}
+
+  LayerParameters Build(const WeightNames& names) && {
+    for (const ProjectionName& projection : config_.projections) {
+      if (projection.role == LinearRole::kHeadKeyUp) {
+        AddUpOfHeads(NameOf(projection.name) + std::string(projection.ending));
+      } else {
+        AddProjection(projection);
+      }
+    }
+    if (layer_.has_experts) AddExperts(*names.experts);
+    for (const NormName& norm : config_.arch->norms) {
+      if (config_.has_norm(layer_, norm.role)) AddNorm(norm);
+    }
+    for (const VectorName& vector : config_.arch->vectors) {
+      if (IsOfDelta(vector.role) != layer_.is_recurrent) continue;
+      if (vector.role == VectorRole::kExpertScales && !layer_.has_experts) continue;
+      AddVector(NameOf(vector.name), vector.role);
+    }
+    CheckRows();
+    return std::move(parameters_);
+  }
+
+ private:
+  std::string NameOf(std::string_view name) const { return prefix_ + std::string(name); }
+
+  void CheckRows() const {
+    for (const LinearRole role : kLinearRoles) {
+      const auto i = static_cast<size_t>(role);
+      if (config_.num_linears(layer_, role) == 0) continue;
+      MLC_CHECK(filled_[i] == config_.linear_rows(layer_, role))
+          << config_.arch->architecture << " linear " << i << ": " << filled_[i] << " rows";
+    }
+  }
+
+  void AddNorm(const NormName& named) {
+    const NormRole role = named.role;
+    const std::string name = NameOf(named.name);
+    const std::vector<int64_t> shape = config_.norm_shape(layer_, role);
+    NormParameters& norm = parameters_.norms[static_cast<size_t>(role)];
+    if (config_.arch->norms_lack_weights || named.name.empty()) {
+      norm.weight = map_.AddWhole(ParameterForm::kVector, "", shape);
+    } else if (name.find('#') == std::string::npos) {
+      norm.weight = map_.AddWhole(ParameterForm::kVector, name + std::string(named.ending), shape);
+    } else {  // [heads, head_dim], a tensor for each head
+      norm.weight = map_.AddParameter(ParameterForm::kVector, shape[0] * shape[1], 1);
+      for (int64_t head = 0; head < shape[0]; ++head) {
+        map_.slots.push_back(
+            {NumberedName(name, {head}) + ".weight", {shape[1]}, norm.weight, head * shape[1]});
+      }
+    }
+    if (role == NormRole::kRouter) {
+      map_.parameters.back().scale = 1.0f / std::sqrt(static_cast<float>(config_.hidden_size));
+    }
+    if (config_.arch->norm_bias && role != NormRole::kQ && role != NormRole::kK) {
+      norm.bias = map_.AddWhole(ParameterForm::kVector, name + ".bias", shape);
+    }
+  }
+
+  int64_t SizeOf(VectorRole role) const {
+    switch (role) {
+      case VectorRole::kSinks:
+        return config_.num_heads;
+      case VectorRole::kDecay:
+      case VectorRole::kDecayBias:
+        return config_.delta->num_value_heads;
+      case VectorRole::kDeltaNorm:
+        return config_.delta->value_dim;
+      case VectorRole::kExpertScales:
+        return config_.experts->router.num_experts;
+      default:
+        return 1;
+    }
+  }
+
+  // The tensor is the next part of its role's vector, which it begins if there is none yet.
+  void AddVector(const std::string& name, VectorRole role) {
+    size_t& index = parameters_.vectors[static_cast<size_t>(role)];
+    if (role == VectorRole::kConvolution) {
+      const std::vector<int64_t> shape = {config_.delta->conv_width, config_.delta->conv_size()};
+      index = map_.AddWhole(ParameterForm::kVector, name, shape);
+      map_.slots.back().joined = {.transposed = true, .of_channels = true};
+      map_.parameters.back().in_float32 = true;
+      return;
+    }
+    const int64_t size = SizeOf(role);
+    if (index == kAbsent) index = map_.AddParameter(ParameterForm::kVector, 0, 1);
+    if (IsOfDelta(role)) map_.parameters[index].in_float32 = true;
+    int64_t& rows = map_.parameters[index].rows;
+    map_.slots.push_back({name, {size}, index, rows});
+    rows += size;
+  }
+
+  void AddExperts(const ExpertSpelling& spelling) {
+    for (const ProjectionName& projection : spelling.projections) AddProjection(projection);
+    if (!spelling.post_norm.empty()) AddNorm({spelling.post_norm, NormRole::kPostFfn});
+    if (spelling.correction.empty()) return;
+    const int64_t num_experts = config_.experts->router.num_experts;
+    const size_t correction = map_.AddParameter(ParameterForm::kVector, num_experts, 1);
+    map_.parameters.back().in_float32 = true;
+    parameters_.vectors[static_cast<size_t>(VectorRole::kCorrection)] = correction;
+    map_.slots.push_back({NameOf(spelling.correction),
+                          {num_experts},
+                          correction,
+                          0,
+                          {.count = spelling.correction_is_a_row ? 1 : 0}});
+  }
+
+  // Whether the layer has this part of a linear, which those of keys and values may lack.
+  bool HasRows(Rows rows) const {
+    if (rows != Rows::kKv && rows != Rows::kValues) return true;
+    return layer_.has_own_kv() && !(layer_.keys_are_values && rows == Rows::kValues);
+  }
+
+  // The tensors of a projection, if the layer has it, fill the next rows of its linear, or of that
+  // of each expert.
+  void AddProjection(const ProjectionName& projection) {
+    const LinearRole role = projection.role;
+    const int64_t count = config_.num_linears(layer_, role);
+    if (count == 0 || !HasRows(projection.rows)) return;
+    int64_t& row_offset = filled_[static_cast<size_t>(role)];
+    const std::vector<RunOfGroup> runs = RunsOfGroups(config_, projection.rows);
+    if (runs.empty()) {
+      for (int64_t i = 0; i < count; ++i) AddMatrix(projection, i, count, row_offset);
+    } else {
+      AddRunsOfGroups(projection, runs, row_offset);
+    }
+    row_offset += RowsOfProjection(config_, layer_, projection.rows);
+  }
+
+  // The `index`-th of `count` matrices, which may share a tensor.
+  void AddMatrix(const ProjectionName& projection, int64_t index, int64_t count,
+                 int64_t row_offset) {
+    const LinearRole role = projection.role;
+    const int64_t rows = RowsOfProjection(config_, layer_, projection.rows);
+    const std::string name = NameOf(NumberedName(projection.name, {index}));
+    const LinearParameters& linear = FindOrAdd({.role = role, .expert = static_cast<int>(index)});
+    JoinedPlace place;
+    if (IsOfExperts(role) && projection.name.find('#') == projection.name.npos) {
+      place = {.count = count,
+               .index = index,
+               .transposed = projection.transposed,
+               .alternating = projection.alternating,
+               .may_be_plain = projection.may_be_plain};
+    }
+    map_.slots.push_back({name + std::string(projection.ending),
+                          {rows, config_.linear_columns(layer_, role)},
+                          linear.matrix,
+                          row_offset,
+                          place});
+    if (linear.bias == kAbsent) return;
+    place.transposed = false;
+    map_.slots.push_back(
+        {name + std::string(projection.bias_ending), {rows}, linear.bias, row_offset, place});
+  }
+
+  void AddRunsOfGroups(const ProjectionName& projection, std::span<const RunOfGroup> runs,
+                       int64_t row_offset) {
+    const std::string name = NameOf(projection.name);
+    const LinearParameters& linear = FindOrAdd({.role = projection.role});
+    const int64_t columns = config_.linear_columns(layer_, projection.role);
+    int64_t step = 0;
+    for (const RunOfGroup& run : runs) step += run.run;
+    const int64_t num_groups = RowsOfProjection(config_, layer_, projection.rows) / step;
+    int64_t first = 0;
+    for (const RunOfGroup& run : runs) {
+      const int64_t rows = run.run * num_groups;
+      const RowsOfTensor part{
+          .num_rows = step * num_groups, .first = first, .run = run.run, .step = step};
+      const int64_t to = row_offset + run.row_offset;
+      map_.slots.push_back({name + ".weight", {rows, columns}, linear.matrix, to, {}, part});
+      if (linear.bias != kAbsent) {
+        map_.slots.push_back({name + ".bias", {rows}, linear.bias, to, {}, part});
+      }
+      first += run.run;
+    }
+  }
+
+  // The two matrices of each head, from tensors of their own or from parts of `tensor`.
+  void AddUpOfHeads(const std::string& tensor) {
+    const LatentConfig& latent = *config_.latent;
+    const int64_t num_rows = config_.key_value_up_size();
+    const auto add = [&](LinearRole role, int64_t head, std::string_view own, RowsOfTensor part) {
+      const LinearParameters& linear = FindOrAdd({.role = role, .expert = static_cast<int>(head)});
+      const bool splits = latent.splits_up_projection;
+      map_.slots.push_back(
+          {splits ? NameOf(NumberedName(own, {head})) + ".weight" : tensor,
+           {config_.linear_rows(layer_, role), config_.linear_columns(layer_, role)},
+           linear.matrix,
+           0,
+           {},
+           splits ? RowsOfTensor{} : part});
+      filled_[static_cast<size_t>(role)] = config_.linear_rows(layer_, role);
+    };
+    for (int64_t head = 0; head < config_.num_heads; ++head) {
+      const int64_t first = head * (latent.plain_dim + latent.value_dim);
+      add(LinearRole::kHeadKeyUp, head, "self_attn.k_b_proj.#",
+          {.num_rows = num_rows, .first = first, .transposed = true});
+      add(LinearRole::kHeadValueUp, head, "self_attn.v_b_proj.#",
+          {.num_rows = num_rows, .first = first + latent.plain_dim});
+    }
+  }
+
+  const LinearParameters& FindOrAdd(const LinearKey& key) {
+    std::vector<LinearParameters>& linears = parameters_.linears;
+    const auto found = std::ranges::find(linears, key, &LinearParameters::key);
+    if (found != linears.end()) return *found;
+    const int64_t rows = config_.linear_rows(layer_, key.role);
+    LinearParameters& linear = linears.emplace_back();
+    linear.key = key;
+    linear.matrix =
+        map_.AddParameter(ParameterForm::kPacked, rows, config_.linear_columns(layer_, key.role));
+    map_.parameters.back().in_float32 =
+        key.role == LinearRole::kRouter || key.role == LinearRole::kDeltaGates;
+    if (config_.has_bias(key.role)) {
+      linear.bias = map_.AddParameter(ParameterForm::kVector, rows, 1);
+    }
+    return linear;
+  }
+
+  const ModelConfig& config_;
+  const LayerConfig& layer_;
+  const std::string& prefix_;
+  WeightMap& map_;
+  LayerParameters parameters_;
+  std::array<int64_t, kNumLinearRoles> filled_{};  // rows
+};
+
+}  // namespace
+
+void AddLayer(const ModelConfig& config, const LayerConfig& layer, const WeightNames& names,
+              const std::string& prefix, WeightMap* map) {
+  map->layers.push_back(LayerBuilder(config, layer, prefix, map).Build(names));
+}
+
+}  // namespace mlc_native
