@@ -1,7 +1,6 @@
 #include "weights/part_of_weight.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "support/check.h"
@@ -9,37 +8,46 @@
 namespace mlc_native {
 namespace {
 
-// Copies items [from, from + count) of each row.
+// Copies these items of each row, in units of `unit`.
 template <typename T>
-void CopyColumns(const std::vector<T>& rows, int64_t num_rows, int64_t from, int64_t count,
-                 T* out) {
+void CopyColumns(const std::vector<T>& rows, int64_t num_rows, std::span<const IndexRange> columns,
+                 int64_t unit, T* out) {
   const int64_t width = std::ssize(rows) / num_rows;
   for (int64_t row = 0; row < num_rows; ++row) {
-    std::memcpy(out + row * count, rows.data() + row * width + from,
-                static_cast<size_t>(count) * sizeof(T));
+    for (const IndexRange& range : columns) {
+      out = std::copy_n(rows.data() + row * width + range.begin * unit, range.size() * unit, out);
+    }
+  }
+}
+
+void CheckRanges(std::span<const IndexRange> ranges, int64_t size, const char* what) {
+  int64_t at = 0;
+  for (const IndexRange& range : ranges) {
+    MLC_CHECK(at <= range.begin && range.begin < range.end && range.end <= size)
+        << what << " " << range.begin << " to " << range.end << " of " << size;
+    at = range.end;
   }
 }
 
 }  // namespace
 
+int64_t Total(std::span<const IndexRange> ranges) {
+  int64_t total = 0;
+  for (const IndexRange& range : ranges) total += range.size();
+  return total;
+}
+
 PartOfWeight::PartOfWeight(std::unique_ptr<WeightSource> whole, int64_t num_rows,
                            int64_t num_columns, std::vector<IndexRange> rows,
-                           std::optional<IndexRange> columns)
+                           std::vector<IndexRange> columns)
     : WeightSource(whole->parts()),
       whole_(std::move(whole)),
       num_rows_(num_rows),
       num_columns_(num_columns),
       rows_(std::move(rows)),
-      columns_(columns) {
-  int64_t at = 0;
-  for (const IndexRange& range : rows_) {
-    MLC_CHECK(at <= range.begin && range.begin < range.end && range.end <= num_rows_)
-        << "rows " << range.begin << " to " << range.end << " of " << num_rows_;
-    at = range.end;
-  }
-  MLC_CHECK(!columns_ || (0 <= columns_->begin && columns_->begin < columns_->end &&
-                          columns_->end <= num_columns_))
-      << num_columns_ << " columns";
+      columns_(std::move(columns)) {
+  CheckRanges(rows_, num_rows_, "rows");
+  CheckRanges(columns_, num_columns_, "columns");
 }
 
 template <typename Run>
@@ -60,10 +68,10 @@ void PartOfWeight::ReadRows(int64_t begin, int64_t end, std::span<std::byte> out
   ForRuns(begin, end, [&](int64_t first, int64_t last, int64_t at) {
     const auto bytes = [](int64_t count) { return static_cast<size_t>(count); };
     const auto to = out.subspan(bytes(at * row_bytes), bytes((last - first) * row_bytes));
-    if (!columns_) return whole_->ReadRows(first, last, to);
+    if (columns_.empty()) return whole_->ReadRows(first, last, to);
     rows.resize(bytes((last - first) * num_columns_ * size));
     whole_->ReadRows(first, last, rows);
-    CopyColumns(rows, last - first, columns_->begin * size, row_bytes, to.data());
+    CopyColumns(rows, last - first, columns_, size, to.data());
   });
 }
 
@@ -71,19 +79,30 @@ void PartOfWeight::Decode(int64_t begin, int64_t end, float* out) const {
   const int64_t width = num_kept_columns();
   std::vector<float> rows;
   ForRuns(begin, end, [&](int64_t first, int64_t last, int64_t at) {
-    if (!columns_) return whole_->Decode(first, last, out + at * width);
+    if (columns_.empty()) return whole_->Decode(first, last, out + at * width);
     rows.resize(static_cast<size_t>((last - first) * num_columns_));
     whole_->Decode(first, last, rows.data());
-    CopyColumns(rows, last - first, columns_->begin, width, out + at * width);
+    CopyColumns(rows, last - first, columns_, 1, out + at * width);
   });
 }
 
 std::optional<CodeForm> PartOfWeight::code_form() const {
   std::optional<CodeForm> form = whole_->code_form();
-  if (form && columns_ && form->num_groups > 1) {
-    form->num_groups = (columns_->size() + form->group - 1) / form->group;
+  if (form && !columns_.empty() && form->num_groups > 1) {
+    form->num_groups = (Total(columns_) + form->group - 1) / form->group;
   }
   return form;
+}
+
+// The groups of the columns that are taken.
+std::vector<IndexRange> PartOfWeight::GroupsOf(const CodeForm& form) const {
+  if (form.num_groups == 1) return {{0, 1}};
+  std::vector<IndexRange> groups;
+  for (const IndexRange& range : columns_) {
+    MLC_CHECK(IsBorder(form, range.begin)) << range.begin << " within " << form.group;
+    groups.push_back({range.begin / form.group, (range.end + form.group - 1) / form.group});
+  }
+  return groups;
 }
 
 void PartOfWeight::ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const {
@@ -96,23 +115,19 @@ void PartOfWeight::ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t
   ForRuns(begin, end, [&](int64_t first, int64_t last, int64_t at) {
     int8_t* const to = codes + at * width;
     uint16_t* const scales_to = scales + at * num_scales;
-    if (!columns_) return whole_->ReadCodes(first, last, to, scales_to);
-    MLC_CHECK(IsBorder(all, columns_->begin)) << columns_->begin << " within " << all.group;
+    if (columns_.empty()) return whole_->ReadCodes(first, last, to, scales_to);
     const int64_t rows = last - first;
     whole_codes.resize(static_cast<size_t>(rows * num_columns_));
     whole_scales.resize(static_cast<size_t>(rows * all.num_groups * all.scale_words()));
     whole_->ReadCodes(first, last, whole_codes.data(), whole_scales.data());
-    const int64_t first_group = all.num_groups == 1 ? 0 : columns_->begin / all.group;
-    CopyColumns(whole_codes, rows, columns_->begin, width, to);
-    CopyColumns(whole_scales, rows, first_group * all.scale_words(), num_scales, scales_to);
+    CopyColumns(whole_codes, rows, columns_, 1, to);
+    CopyColumns(whole_scales, rows, GroupsOf(all), all.scale_words(), scales_to);
   });
 }
 
 // What it reads of the file, for the progress.
 int64_t PartOfWeight::stored_bytes() const {
-  int64_t rows = 0;
-  for (const IndexRange& range : rows_) rows += range.size();
-  return whole_->stored_bytes() * rows / num_rows_;
+  return whole_->stored_bytes() * Total(rows_) / num_rows_;
 }
 
 }  // namespace mlc_native

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "weights/weight_source.h"
@@ -17,14 +18,15 @@ struct IndexRange {
 
   int64_t size() const { return end - begin; }
 };
+int64_t Total(std::span<const IndexRange> ranges);
 
 class PartOfWeight : public WeightSource {
  public:
-  // `whole` has num_rows rows of num_columns. The ranges of rows are ascending, disjoint and not
-  // empty; without `columns`, all columns are taken. Requires: the columns begin and end at borders
-  // of groups (IsBorder), if ReadCodes is called.
+  // `whole` has num_rows rows of num_columns. The ranges are ascending, disjoint and not empty;
+  // without one of columns, all of these are taken. Requires: the ranges of columns begin and end
+  // at borders of groups (IsBorder), if ReadCodes is called.
   PartOfWeight(std::unique_ptr<WeightSource> whole, int64_t num_rows, int64_t num_columns,
-               std::vector<IndexRange> rows, std::optional<IndexRange> columns);
+               std::vector<IndexRange> rows, std::vector<IndexRange> columns);
 
   // Whether the codes of a weight of this form can be divided at this column.
   static bool IsBorder(const CodeForm& form, int64_t column) {
@@ -45,13 +47,14 @@ class PartOfWeight : public WeightSource {
   // Calls run(first, last, at) for rows [first, last) of the whole that are rows from `at` on here.
   template <typename Run>
   void ForRuns(int64_t begin, int64_t end, const Run& run) const;
-  int64_t num_kept_columns() const { return columns_ ? columns_->size() : num_columns_; }
+  std::vector<IndexRange> GroupsOf(const CodeForm& form) const;
+  int64_t num_kept_columns() const { return columns_.empty() ? num_columns_ : Total(columns_); }
 
   const std::unique_ptr<WeightSource> whole_;
   const int64_t num_rows_;
   const int64_t num_columns_;
   const std::vector<IndexRange> rows_;
-  const std::optional<IndexRange> columns_;
+  const std::vector<IndexRange> columns_;
 };
 
 }  // namespace mlc_native

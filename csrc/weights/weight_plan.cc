@@ -245,7 +245,7 @@ std::unique_ptr<WeightSource> OpenPart(const WeightSet& weights, const WeightSlo
   }
   auto of_tensor = std::make_unique<PartOfWeight>(SharedWeight::View(tensor), part.num_rows,
                                                   shape.size() > 1 ? shape[1] : 1,
-                                                  std::move(ranges), std::nullopt);
+                                                  std::move(ranges), std::vector<IndexRange>());
   if (!part.transposed) return of_tensor;
   return Transposed(std::move(of_tensor), slot.shape);
 }

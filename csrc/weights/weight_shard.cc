@@ -18,8 +18,8 @@ constexpr int64_t kVector = 8;       // elements that kernels read at once
 
 // What one device has of a parameter.
 struct Cut {
-  std::vector<IndexRange> rows;       // empty: all of them
-  std::optional<IndexRange> columns;  // nullopt: all of them
+  std::vector<IndexRange> rows;     // empty: all of them
+  std::vector<IndexRange> columns;  // the same
   bool is_absent = false;
 };
 
@@ -32,6 +32,7 @@ bool Divides(const ModelConfig& config, int64_t size) {
   const auto is_even = [&](int64_t ffn) { return ffn % (size * kVector) == 0; };
   if (config.num_heads % size != 0) return false;
   if (config.num_kv_heads % size != 0 && size % config.num_kv_heads != 0) return false;
+  if (config.delta && config.delta->num_key_heads % size != 0) return false;
   if (HasDenseLayers(config) && !is_even(config.ffn_size)) return false;
   return !config.experts ||
          (is_even(config.experts->ffn_size) && is_even(config.experts->shared_ffn_size));
@@ -53,6 +54,9 @@ std::string AllowedShards(const ModelConfig& config) {
 std::string Sizes(const ModelConfig& config) {
   std::string text = std::to_string(config.num_heads) + " query heads, " +
                      std::to_string(config.num_kv_heads) + " KV heads";
+  if (config.delta) {
+    text += ", " + std::to_string(config.delta->num_key_heads) + " key heads of linear attention";
+  }
   if (HasDenseLayers(config)) {
     text += ", a feed-forward size of " + std::to_string(config.ffn_size);
   }
@@ -95,6 +99,19 @@ class Cutter {
     return {offset + shard_.rank * part, offset + (shard_.rank + 1) * part};
   }
   IndexRange Heads() const { return Share(part_.num_heads); }
+  // Of linear attention. Whatever belongs to value heads is divided as these are.
+  IndexRange DeltaKeys(int64_t offset = 0) const { return Share(part_.delta->keys_size(), offset); }
+  IndexRange DeltaValues(int64_t offset = 0) const {
+    return Share(part_.delta->values_size(), offset);
+  }
+  IndexRange DeltaHeads(int64_t offset = 0) const {
+    return Share(part_.delta->num_value_heads, offset);
+  }
+  // The inputs of its convolutions: queries, keys and values.
+  std::vector<IndexRange> DeltaChannels() const {
+    const int64_t keys = whole_.delta->keys_size();
+    return {DeltaKeys(), DeltaKeys(keys), DeltaValues(2 * keys)};
+  }
   // Each device has the heads that its query heads read.
   IndexRange KvHeads() const {
     const int64_t first = shard_.rank * whole_.num_kv_heads / shard_.size;
@@ -125,7 +142,13 @@ class Cutter {
       CutHeads(layer.norms[static_cast<size_t>(NormRole::kK)].weight, KvHeads(),
                whole_.num_kv_heads);
     }
-    CutHeads(layer.vectors[static_cast<size_t>(VectorRole::kSinks)], Heads(), whole_.num_heads);
+    const auto vector = [&](VectorRole role) { return layer.vectors[static_cast<size_t>(role)]; };
+    CutHeads(vector(VectorRole::kSinks), Heads(), whole_.num_heads);
+    if (vector(VectorRole::kConvolution) == kAbsent) return;
+    cuts_[vector(VectorRole::kConvolution)].columns = DeltaChannels();
+    for (const VectorRole role : {VectorRole::kDecay, VectorRole::kDecayBias}) {
+      CutHeads(vector(role), DeltaHeads(), whole_.delta->num_value_heads);
+    }
   }
 
   void CutLinear(LinearParameters& linear) {
@@ -134,19 +157,23 @@ class Cutter {
       case LinearRole::kRouter:
       case LinearRole::kHeadKeyUp:  // TakeHeads takes all or nothing of one of a head
       case LinearRole::kHeadValueUp:
-      case LinearRole::kDeltaInputs:  // several devices compute no model with these
-      case LinearRole::kDeltaGates:
-      case LinearRole::kDeltaOut:
-      case LinearRole::kLayerInputGate:
+      case LinearRole::kLayerInputGate:  // several devices compute no model with these
       case LinearRole::kLayerInputUp:
         return;
+      case LinearRole::kDeltaInputs: {
+        std::vector<IndexRange> rows = DeltaChannels();
+        rows.push_back(DeltaValues(whole_.delta->conv_size()));  // gates of what comes out
+        return CutRows(linear, rows);
+      }
+      case LinearRole::kDeltaGates:
+        return CutRows(linear, {DeltaHeads(), DeltaHeads(whole_.delta->num_value_heads)});
+      case LinearRole::kDeltaOut:
+        return CutColumns(linear, DeltaValues());
       case LinearRole::kQueryUp:
         return CutRows(linear, {Scaled(Heads(), whole_.latent->query_dim())});
       case LinearRole::kQkv: {
         if (whole_.latent) return CutLatents(linear);
-        const int64_t size = whole_.head_dim;
-        return CutRows(linear, {Scaled(Heads(), size), Scaled(KvHeads(), size, whole_.q_size()),
-                                Scaled(KvHeads(), size, whole_.q_size() + whole_.kv_size())});
+        return CutRows(linear, RowsOfQkv());
       }
       case LinearRole::kGateUp:
       case LinearRole::kExpertGateUp:
@@ -165,6 +192,19 @@ class Cutter {
       case LinearRole::kSharedDown:
         return CutColumns(linear, Share(FfnOf(part_, role)));
     }
+  }
+
+  // Of gates, if there are, queries, keys and values.
+  std::vector<IndexRange> RowsOfQkv() const {
+    const int64_t size = whole_.head_dim;
+    std::vector<IndexRange> rows;
+    if (whole_.gates_attention) rows.push_back(Scaled(Heads(), size));
+    const int64_t q = whole_.attention_gates_size();
+    const int64_t k = q + whole_.q_size();
+    rows.push_back(Scaled(Heads(), size, q));
+    rows.push_back(Scaled(KvHeads(), size, k));
+    rows.push_back(Scaled(KvHeads(), size, k + whole_.kv_size()));
+    return rows;
   }
 
   // Each device has all latents; of queries that come from the hidden states those of its heads.
@@ -194,7 +234,7 @@ class Cutter {
 
   // The sum of all devices has the bias once.
   void CutColumns(LinearParameters& linear, const IndexRange& columns) {
-    cuts_[linear.matrix].columns = columns;
+    cuts_[linear.matrix].columns = {columns};
     if (!shard_.is_first()) Drop(&linear.bias);
   }
 
@@ -225,13 +265,14 @@ class Cutter {
   void CheckGroups() const {
     for (size_t i = 0; i < plan_.sources.size(); ++i) {
       const size_t parameter = plan_.map.slots[i].parameter;
-      const std::optional<IndexRange>& columns = cuts_[parameter].columns;
-      if (!columns) continue;
-      const kernels::PanelLayout layout = kernels::LayoutOf(plan_.formats[parameter]);
-      if (layout.scale_bytes > 0) CheckBorder(i, *columns, layout.group);
-      const std::optional<CodeForm> form = plan_.sources[i]->code_form();
-      if (form && form->HeldBy(plan_.formats[parameter]) && form->num_groups > 1) {
-        CheckBorder(i, *columns, form->group);
+      if (plan_.map.parameters[parameter].form != ParameterForm::kPacked) continue;
+      for (const IndexRange& columns : cuts_[parameter].columns) {
+        const kernels::PanelLayout layout = kernels::LayoutOf(plan_.formats[parameter]);
+        if (layout.scale_bytes > 0) CheckBorder(i, columns, layout.group);
+        const std::optional<CodeForm> form = plan_.sources[i]->code_form();
+        if (form && form->HeldBy(plan_.formats[parameter]) && form->num_groups > 1) {
+          CheckBorder(i, columns, form->group);
+        }
       }
     }
   }
@@ -254,7 +295,7 @@ class Cutter {
       WeightSlot& slot = plan_.map.slots[i];
       const Cut& cut = cuts_[slot.parameter];
       if (cut.is_absent) continue;
-      if (cut.rows.empty() && !cut.columns) {
+      if (cut.rows.empty() && cut.columns.empty()) {
         slots.push_back(std::move(slot));
         sources.push_back(std::move(plan_.sources[i]));
         continue;
@@ -263,9 +304,8 @@ class Cutter {
       if (rows.empty()) continue;  // all of it belongs to other devices
       const int64_t num_rows = slot.shape[0];
       const int64_t num_columns = slot.shape.size() > 1 ? slot.shape[1] : 1;
-      slot.shape[0] = 0;
-      for (const IndexRange& range : rows) slot.shape[0] += range.size();
-      if (cut.columns) slot.shape[1] = cut.columns->size();
+      slot.shape[0] = Total(rows);
+      if (!cut.columns.empty()) slot.shape[1] = Total(cut.columns);
       sources.push_back(std::make_unique<PartOfWeight>(std::move(plan_.sources[i]), num_rows,
                                                        num_columns, std::move(rows), cut.columns));
       slots.push_back(std::move(slot));
@@ -296,10 +336,8 @@ class Cutter {
 
   static void CutParameter(const Cut& cut, Parameter* parameter) {
     if (cut.is_absent) parameter->rows = 0;
-    if (cut.columns) parameter->columns = cut.columns->size();
-    if (cut.rows.empty()) return;
-    parameter->rows = 0;
-    for (const IndexRange& range : cut.rows) parameter->rows += range.size();
+    if (!cut.columns.empty()) parameter->columns = Total(cut.columns);
+    if (!cut.rows.empty()) parameter->rows = Total(cut.rows);
   }
 
   const ModelConfig& whole_;
@@ -330,6 +368,10 @@ ModelConfig ShardOf(const ModelConfig& config, int64_t num_shards) {
   part.num_kv_parts = std::min(part.num_kv_heads, num_shards);
   part.num_kv_heads /= part.num_kv_parts;
   part.ffn_size /= num_shards;
+  if (part.delta) {
+    part.delta->num_key_heads /= num_shards;
+    part.delta->num_value_heads /= num_shards;
+  }
   if (part.experts) {
     part.experts->ffn_size /= num_shards;
     part.experts->shared_ffn_size /= num_shards;

@@ -162,6 +162,10 @@ void ShardedModel::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max
   });
 }
 
+void ShardedModel::AllocateRecurrent(int64_t num_slots) {
+  for (const std::unique_ptr<CudaModel>& rank : ranks_) rank->AllocateRecurrent(num_slots);
+}
+
 ForwardBatch ShardedModel::OfRank(ForwardBatch batch, int64_t rank) {
   if (batch.hidden.memory != nullptr) {
     batch.hidden.memory = &dynamic_cast<States&>(*batch.hidden.memory).of(rank);

@@ -46,6 +46,7 @@ class ShardedModel : public Model {
   // Sizes in memory are those of the device that has the least to offer.
   const ModelMetadata& metadata() const override { return metadata_; }
   void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) override;
+  void AllocateRecurrent(int64_t num_slots) override;
   LogitsView Forward(const ForwardBatch& batch) override;
   void CopyPages(std::span<const PageCopy> copies) override;
   std::unique_ptr<StateMemory> MakeStateMemory(int64_t num_rows, int64_t width) override;

@@ -61,9 +61,10 @@ class NumberedWeight : public WeightSource {
   const int64_t num_groups_;
 };
 
-PartOfWeight Part(std::vector<IndexRange> rows, std::optional<IndexRange> columns = std::nullopt,
+PartOfWeight Part(std::vector<IndexRange> rows, std::vector<IndexRange> columns = {},
                   bool has_codes = false) {
-  return {std::make_unique<NumberedWeight>(has_codes), kRows, kColumns, std::move(rows), columns};
+  return {std::make_unique<NumberedWeight>(has_codes), kRows, kColumns, std::move(rows),
+          std::move(columns)};
 }
 
 TEST(PartOfWeight, HasRowsOfSeveralRanges) {
@@ -78,7 +79,7 @@ TEST(PartOfWeight, HasRowsOfSeveralRanges) {
 }
 
 TEST(PartOfWeight, HasColumns) {
-  const PartOfWeight part = Part({{2, 4}}, IndexRange{4, 7});
+  const PartOfWeight part = Part({{2, 4}}, {{4, 7}});
   std::vector<float> decoded(6);
   part.Decode(0, 2, decoded.data());
   EXPECT_THAT(decoded, ElementsAre(24, 25, 26, 34, 35, 36));
@@ -90,7 +91,7 @@ TEST(PartOfWeight, HasColumns) {
 }
 
 TEST(PartOfWeight, HasTheCodesAndScalesOfItsColumns) {
-  const PartOfWeight part = Part({{1, 2}, {4, 5}}, IndexRange{4, 8}, true);
+  const PartOfWeight part = Part({{1, 2}, {4, 5}}, {{4, 8}}, true);
   EXPECT_EQ(part.code_form()->num_groups, 2);
   std::vector<int8_t> codes(8);
   std::vector<uint16_t> scales(4);
@@ -99,9 +100,28 @@ TEST(PartOfWeight, HasTheCodesAndScalesOfItsColumns) {
   EXPECT_THAT(scales, ElementsAre(102, 103, 402, 403));
 }
 
+TEST(PartOfWeight, HasColumnsOfSeveralRanges) {
+  const PartOfWeight floats = Part({{1, 3}}, {{0, 2}, {5, 6}});
+  std::vector<float> decoded(6);
+  floats.Decode(0, 2, decoded.data());
+  EXPECT_THAT(decoded, ElementsAre(10, 11, 15, 20, 21, 25));
+  std::vector<std::byte> halves(3 * sizeof(uint16_t));
+  floats.ReadRows(1, 2, halves);
+  for (int64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(LoadElement(DType::kFloat16, halves.data(), i), decoded[static_cast<size_t>(3 + i)]);
+  }
+  const PartOfWeight codes = Part({{4, 5}}, {{0, 2}, {4, 8}}, true);
+  EXPECT_EQ(codes.code_form()->num_groups, 3);
+  std::vector<int8_t> read(6);
+  std::vector<uint16_t> scales(3);
+  codes.ReadCodes(0, 1, read.data(), scales.data());
+  EXPECT_THAT(read, ElementsAre(4, 5, 8, 9, 10, 11));
+  EXPECT_THAT(scales, ElementsAre(400, 402, 403));
+}
+
 TEST(PartOfWeight, OneGroupOfAllColumnsStaysOne) {
   const PartOfWeight part(std::make_unique<NumberedWeight>(true, kColumns, 1), kRows, kColumns,
-                          {{0, 1}}, IndexRange{3, 5});
+                          {{0, 1}}, {{3, 5}});
   EXPECT_EQ(part.code_form()->num_groups, 1);
   std::vector<int8_t> codes(2);
   std::vector<uint16_t> scales(1);

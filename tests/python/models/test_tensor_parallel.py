@@ -47,6 +47,11 @@ KINDS = [
     "tiny-deepseek_v3",  # whose queries have latents
     "latent-gptq-4-sym",
 ]
+LINEAR_ATTENTION = [
+    ("tiny-qwen3_5", 4),  # a value head for each key head, biases, and fewer KV heads than GPUs
+    ("tiny-qwen3_5_moe_text", 2),
+    ("tiny-qwen3_next", 2),  # whose tensors have groups of heads
+]
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +63,7 @@ def fake_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
 def make_folder(kind: str, folder: Path) -> Path:
     """A checkpoint whose weights are stored in this way, or of this shape."""
     if kind.startswith("tiny-"):
-        overrides = {} if "deepseek" in kind else SIZES
+        overrides = SIZES if kind == "tiny-olmo2" else {}
         return make_checkpoint(kind, folder / "source", overrides=overrides)
     if kind.startswith("latent-"):
         source = make_checkpoint("tiny-deepseek_v2", folder / "source", overrides=LATENT_SIZES)
@@ -109,6 +114,16 @@ def test_two_gpus_give_the_tokens_of_one(tmp_path: Path, kind: str) -> None:
     assert got_logprobs == pytest.approx(logprobs, abs=0.01)
 
 
+@pytest.mark.parametrize(("kind", "shards"), LINEAR_ATTENTION)
+def test_states_are_divided_by_heads(tmp_path: Path, kind: str, shards: int) -> None:
+    """One GPU has all states and several the states of their heads; prompts go on in chunks."""
+    path = make_folder(kind, tmp_path)
+    tokens, logprobs = answers(path, 1, 8, dtype="float32")
+    got, got_logprobs = answers(path, shards, 8, dtype="float32")
+    assert got == tokens
+    assert got_logprobs == pytest.approx(logprobs, abs=1e-4)
+
+
 def test_four_gpus_with_a_draft_model_give_the_tokens_of_one(tmp_path: Path) -> None:
     path = make_folder("floats", tmp_path)
     settings = {"num_tokens": 8, "dtype": "float32"}
@@ -127,6 +142,10 @@ def test_settings_are_refused_by_name(tmp_path: Path) -> None:
     assert error.value.field == "tensor_parallel_shards"
     with pytest.raises(InvalidConfig, match="query heads") as error:
         answers(path, 3)
+    assert error.value.field == "tensor_parallel_shards"
+    linear = make_folder("tiny-qwen3_5_moe_text", tmp_path / "linear")
+    with pytest.raises(InvalidConfig, match="2 key heads of linear attention") as error:
+        answers(linear, 4)
     assert error.value.field == "tensor_parallel_shards"
     with pytest.raises(InvalidConfig, match="1 on the CPU") as error:
         SyncMLCEngine(str(path), "cpu", engine_config=EngineConfig(tensor_parallel_shards=2))
