@@ -2,6 +2,7 @@
 // have experts beside the block that every row passes.
 #pragma once
 
+#include "arch/expert_rows.h"
 #include "arch/tensor_names.h"
 
 namespace mlc_native {
@@ -24,15 +25,19 @@ inline constexpr ProjectionName kLayerInputs[] = {
     {"per_layer_projection", LinearRole::kLayerInputUp, Rows::kHidden},
 };
 inline constexpr auto kGemma4Projections = Join(kSeparateQkv, kOut, kSeparateFfn, kLayerInputs);
-inline constexpr ProjectionName kGemma4Experts[] = {
+inline constexpr ProjectionName kGemma4Shared[] = {
     {"mlp.gate_proj", LinearRole::kSharedGateUp, Rows::kSharedFfn},
     {"mlp.up_proj", LinearRole::kSharedGateUp, Rows::kSharedFfn},
     {"mlp.down_proj", LinearRole::kSharedDown, Rows::kHidden},
     {"router.proj", LinearRole::kRouter, Rows::kExperts},
+};
+inline constexpr ProjectionName kGemma4Joined[] = {
     {"experts.gate_up_proj", LinearRole::kExpertGateUp, Rows::kExpertGateUp, ""},
     {"experts.down_proj", LinearRole::kExpertDown, Rows::kHidden, ""},
 };
-inline constexpr ExpertSpelling kGemma4Spellings[] = {{kGemma4Experts}};
+inline constexpr auto kGemma4JoinedExperts = Join(kGemma4Shared, kGemma4Joined);
+inline constexpr auto kGemma4EachExpert = Join(kGemma4Shared, kEachExpert);  // of GGUF files
+inline constexpr ExpertSpelling kGemma4Spellings[] = {{kGemma4JoinedExperts}, {kGemma4EachExpert}};
 inline constexpr VectorName kGemma4Vectors[] = {
     {"layer_scalar", VectorRole::kLayerScale},
     {"router.per_expert_scale", VectorRole::kExpertScales},

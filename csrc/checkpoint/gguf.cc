@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <string_view>
 #include <utility>
 
@@ -14,17 +15,23 @@ namespace mlc_native {
 namespace {
 
 // Cuts "blk.7.attn_q.weight" into "7", "attn_q" and "weight"; outside of layers the first is "".
-// "blk.7.ssm_a" has no ending.
+// "blk.7.ssm_a" and "blk.7.ffn_gate_inp.scale" have no ending.
 std::array<std::string_view, 3> Cut(std::string_view name) {
   constexpr std::string_view kBlock = "blk.";
-  const size_t ending = std::min(name.rfind('.'), name.size());
-  const std::string_view suffix = name.substr(std::min(ending + 1, name.size()));
-  if (!name.starts_with(kBlock)) return {"", name.substr(0, ending), suffix};
-  const size_t dot = name.find('.', kBlock.size());
-  if (dot == std::string_view::npos) return {"", name, ""};
-  if (dot == ending) return {name.substr(kBlock.size(), dot - kBlock.size()), suffix, ""};
-  return {name.substr(kBlock.size(), dot - kBlock.size()), name.substr(dot + 1, ending - dot - 1),
-          suffix};
+  std::string_view layer, ending;
+  if (name.starts_with(kBlock) && name.find('.', kBlock.size()) != name.npos) {
+    layer = name.substr(kBlock.size(), name.find('.', kBlock.size()) - kBlock.size());
+    name.remove_prefix(kBlock.size() + layer.size() + 1);
+  }
+  for (const std::string_view known : {"weight", "bias"}) {
+    if (name.size() <= known.size() || !name.ends_with(known)) continue;
+    const size_t dot = name.size() - known.size() - 1;
+    if (name[dot] != '.') continue;
+    ending = known;
+    name = name.substr(0, dot);
+    break;
+  }
+  return {layer, name, ending};
 }
 
 // The tensors of a file under the names of transformers.
@@ -33,7 +40,11 @@ class Converter {
   explicit Converter(const GgufFile& first) : family_(FamilyOf(first)) {
     const std::string key = std::string(family_.name) + ".attention.head_count";
     heads_ = first.IntegerOfLayers(key).value_or(0);
-    kv_heads_ = first.IntegerOfLayers(key + "_kv").value_or(heads_);
+    if (family_.layers_differ && first.IsList(key + "_kv")) {
+      kv_heads_of_layers_ = first.Integers(key + "_kv");
+    } else {
+      kv_heads_ = first.IntegerOfLayers(key + "_kv").value_or(heads_);
+    }
     if (!family_.tiles_value_heads) return;
     const auto size = [&](const char* name) {
       constexpr int64_t kMost = 1 << 24;  // above what the reader of the configuration allows
@@ -67,7 +78,9 @@ class Converter {
     const std::string before = layer.empty() ? "" : "model.layers." + std::string(layer) + '.';
     const std::string after = ending.empty() ? "" : '.' + std::string(ending);
     if (name == nullptr) {
-      if (stored == "attn_qkv") return AddFusedQkv(file, info, before + "self_attn.", after, out);
+      if (stored == "attn_qkv") {
+        return AddFusedQkv(file, info, KvHeads(layer), before + "self_attn.", after, out);
+      }
       if (stored == "ffn_gate_up_exps") return AddFusedExperts(file, info, before, after, out);
       return Put(std::move(info), out);  // which nothing uses
     }
@@ -146,16 +159,23 @@ class Converter {
     }
   }
 
+  int64_t KvHeads(std::string_view layer) const {
+    if (kv_heads_of_layers_.empty()) return kv_heads_;
+    size_t number = kv_heads_of_layers_.size();
+    std::from_chars(layer.data(), layer.data() + layer.size(), number);
+    return number < kv_heads_of_layers_.size() ? kv_heads_of_layers_[number] : 0;
+  }
+
   // The rows of q, of k and of v.
-  void AddFusedQkv(const GgufFile& file, const TensorInfo& fused, const std::string& before,
-                   const std::string& after, TensorFile* out) const {
+  void AddFusedQkv(const GgufFile& file, const TensorInfo& fused, int64_t kv_heads,
+                   const std::string& before, const std::string& after, TensorFile* out) const {
     const int64_t rows = fused.shape[0];
-    const bool sane = heads_ > 0 && heads_ <= rows && kv_heads_ > 0 && kv_heads_ <= heads_;
-    const int64_t all = sane ? heads_ + 2 * kv_heads_ : 1;  // as many heads
+    const bool sane = heads_ > 0 && heads_ <= rows && kv_heads > 0 && kv_heads <= heads_;
+    const int64_t all = sane ? heads_ + 2 * kv_heads : 1;  // as many heads
     if (!sane || rows % all != 0) {
       FailTensor(file.path(), fused.name,
                  std::to_string(rows) + " rows are not those of " + std::to_string(heads_) +
-                     " heads of q and " + std::to_string(kv_heads_) + " of k and of v");
+                     " heads of q and " + std::to_string(kv_heads) + " of k and of v");
     }
     const uint64_t row_bytes = fused.bytes / static_cast<uint64_t>(rows);
     int64_t row = 0;
@@ -163,12 +183,12 @@ class Converter {
       const bool is_q = row == 0;
       TensorInfo info = fused;
       info.name = before + part + after;
-      info.shape[0] = rows / all * (is_q ? heads_ : kv_heads_);
+      info.shape[0] = rows / all * (is_q ? heads_ : kv_heads);
       info.begin += static_cast<uint64_t>(row) * row_bytes;
       info.bytes = static_cast<uint64_t>(info.shape[0]) * row_bytes;
       row += info.shape[0];
       const bool is_v = row == rows;
-      if (family_.interleaves_heads && !is_v) Interleave(file, is_q ? heads_ : kv_heads_, &info);
+      if (family_.interleaves_heads && !is_v) Interleave(file, is_q ? heads_ : kv_heads, &info);
       Put(std::move(info), out);
     }
   }
@@ -218,6 +238,7 @@ class Converter {
   const GgufFamily& family_;
   int64_t heads_ = 0;
   int64_t kv_heads_ = 0;
+  std::vector<int64_t> kv_heads_of_layers_;  // where these differ, else empty
   // Of linear attention whose value heads are tiled.
   int64_t key_heads_ = 0;
   int64_t keys_size_ = 0;  // of all heads

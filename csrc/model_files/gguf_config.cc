@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model_files/gguf_families.h"
+#include "model_files/gguf_layer_sizes.h"
 #include "model_files/gguf_tokenizer.h"
 #include "support/json.h"
 
@@ -28,6 +29,7 @@ constexpr Renamed kIntegers[] = {
     {"context_length", "max_position_embeddings"},
     {"expert_count", "num_local_experts"},
     {"expert_used_count", "num_experts_per_tok"},
+    {"expert_used_count", "top_k_experts"},
     {"expert_used_count", "moe_k"},
     {"expert_used_count", "moe_topk"},
     {"expert_feed_forward_length", "moe_intermediate_size"},
@@ -75,18 +77,15 @@ class ConfigWriter {
     Require("context_length");
     Require(family_.norm_eps);
     for (const Renamed& r : kIntegers) {
-      if (!family_.is_latent || !IsOfHeads(r.key)) {
-        Add(r.field, file_.IntegerOfLayers(Key(r.key)));
-      }
+      if (!HasOwnMeaning(r.key)) Add(r.field, file_.IntegerOfLayers(Key(r.key)));
     }
     for (const Renamed& r : kNumbers) Add(r.field, file_.Number(Key(r.key)));
     Add("num_hidden_layers", NumLayers());
     WriteExperts();
     WriteProperties();
-    family_.is_latent ? WriteLatentSizes() : WriteDerivedSizes();
+    WriteSizes();
     if (family_.is_hybrid) WriteDeltaSizes();
     WriteWindows();
-    WriteRope();
     if (family_.adds_one_to_norms) json_.Add("norms_hold_offset", true);
     json_.Add("dtype", parts_.DTypeOfMatrices());
     WriteTokens();
@@ -155,6 +154,7 @@ class ConfigWriter {
       file_.Fail(key, "= " + std::to_string(given) + " is not supported for this family (only " +
                           std::to_string(known) + ")");
     }
+    json_.Add("enable_moe_block", true);
     json_.Add("norm_topk_prob",
               file_.Bool(Key("expert_weights_norm")).value_or(family_.renormalizes));
   }
@@ -180,9 +180,17 @@ class ConfigWriter {
     }
   }
 
-  // Of heads of queries, keys and values where they are not made of latents.
-  static bool IsOfHeads(std::string_view key) {
-    return key == "attention.head_count_kv" || key == "attention.key_length";
+  // Whether a key says something else where heads are made of latents, or layers differ.
+  bool HasOwnMeaning(std::string_view key) const {
+    const bool is_of_heads = key == "attention.head_count_kv" || key == "attention.key_length";
+    return family_.layers_differ ? is_of_heads || key == "feed_forward_length"
+                                 : family_.is_latent && is_of_heads;
+  }
+
+  void WriteSizes() {
+    if (family_.layers_differ) return WriteGgufLayerSizes(parts_, family_.name, json_);
+    family_.is_latent ? WriteLatentSizes() : WriteDerivedSizes();
+    WriteRope();
   }
 
   int64_t Required(std::string_view key) const {
@@ -389,23 +397,5 @@ class ConfigWriter {
 }  // namespace
 
 std::string GgufConfigJson(const GgufParts& parts) { return ConfigWriter(parts).Write(); }
-
-std::string GgufTokenizerConfigJson(const GgufFile& file) {
-  const std::vector<std::string_view> tokens = file.Strings("tokenizer.ggml.tokens");
-  JsonWriter json;
-  json.BeginObject();
-  const auto add_token = [&](const char* field, const char* key) {
-    const std::optional<int64_t> id = file.Integer(key);
-    if (!id || *id < 0 || static_cast<uint64_t>(*id) >= tokens.size()) return;
-    json.Add(field, tokens[static_cast<size_t>(*id)]);
-  };
-  add_token("bos_token", "tokenizer.ggml.bos_token_id");
-  add_token("eos_token", "tokenizer.ggml.eos_token_id");
-  add_token("unk_token", "tokenizer.ggml.unknown_token_id");
-  add_token("pad_token", "tokenizer.ggml.padding_token_id");
-  if (const auto chat = file.String("tokenizer.chat_template")) json.Add("chat_template", *chat);
-  json.EndObject();
-  return json.Take();
-}
 
 }  // namespace mlc_native

@@ -18,6 +18,9 @@ constexpr GgufTensorName kOutside[] = {
     {"token_embd", "model.embed_tokens"},
     {"output_norm", "model.norm"},
     {"output", "lm_head"},
+    {"per_layer_token_embd", "model.embed_tokens_per_layer"},
+    {"per_layer_model_proj", "model.per_layer_model_projection"},
+    {"per_layer_proj_norm", "model.per_layer_projection_norm"},
 };
 // Experts have the spelling that transformers writes for most families.
 constexpr GgufTensorName kInLayers[] = {
@@ -46,6 +49,19 @@ constexpr GgufTensorName kInLayers[] = {
 };
 
 constexpr GgufTensorName kSandwich[] = {{"ffn_norm", "pre_feedforward_layernorm"}};
+constexpr GgufTensorName kGemma4[] = {
+    {"ffn_norm", "pre_feedforward_layernorm"},
+    {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
+    {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
+    {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
+    {"ffn_gate_inp", "router.proj"},
+    {"ffn_gate_inp.scale", "router.scale", false},
+    {"ffn_down_exps.scale", "router.per_expert_scale", false},
+    {"inp_gate", "per_layer_input_gate"},
+    {"proj", "per_layer_projection"},
+    {"post_norm", "post_per_layer_input_norm"},
+    {"layer_output_scale", "layer_scalar", false},
+};
 constexpr GgufTensorName kFusedFfn[] = {{"ffn_up", "mlp.gate_up_proj"}};
 constexpr GgufTensorName kPhi3[] = {
     {"attn_qkv", "self_attn.qkv_proj"},
@@ -184,6 +200,12 @@ constexpr GgufFamily kFamilies[] = {
      .adds_one_to_norms = true,
      .may_lack_windows = true,
      .names = kSandwich},
+    {.name = "gemma4",
+     .architecture = "Gemma4ForCausalLM",
+     .layers_differ = true,
+     .gating = GgufGating::kSoftmax,
+     .renormalizes = true,
+     .names = kGemma4},
     {.name = "olmo2",
      .architecture = "Olmo2ForCausalLM",
      .variant_key = "attention.sliding_window_pattern",

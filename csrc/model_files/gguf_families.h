@@ -22,7 +22,9 @@ enum class GgufValueHeads : uint8_t {
 
 // What a tensor of a GGUF file is called in a folder of transformers.
 struct GgufTensorName {
-  std::string_view stored;  // "blk.7.<stored>.weight"; outside of layers "<stored>.weight"
+  // "blk.7.<stored>.weight"; outside of layers "<stored>.weight". Endings other than ".weight" and
+  // ".bias" are part of it.
+  std::string_view stored;
   // "model.layers.7.<plain>.weight". A "#" stands for a number: the tensor joins one of these for
   // each element of its first dimension.
   std::string_view plain;
@@ -49,6 +51,7 @@ struct GgufFamily {
   // The rows of a head of q and k alternate between its halves, for a rotation of neighbours.
   bool interleaves_heads = false;
   bool is_latent = false;               // attention: the sizes of its heads have keys of their own
+  bool layers_differ = false;           // in their sizes (gguf_layer_sizes.h)
   bool is_hybrid = false;               // most layers have linear attention
   bool tiles_value_heads = false;       // of linear attention: they have the order of TiledHeads
   bool adds_one_to_norms = false;       // they are stored as norm_weight_offset + weight

@@ -28,7 +28,10 @@ enum TokenType : int64_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnuse
 constexpr std::string_view kEndTexts[] = {
     "<|eot_id|>",    "<|eom_id|>", "<|im_end|>",      "<|end|>", "<end_of_turn>",
     "<|endoftext|>", "<|return|>", "<|end_of_text|>", "<EOT>",   "<|END_OF_TURN_TOKEN|>",
+    "<turn|>",
 };
+// Gemma 4 ends its calls of tools with it. The converter makes no control token of it.
+constexpr std::string_view kEndOfCalls = "<|tool_response>";
 
 struct Vocabulary {
   explicit Vocabulary(const GgufFile& file)
@@ -97,19 +100,24 @@ void PutAddedTokens(JsonWriter& json, const GgufFile& file, const Vocabulary& vo
   json.EndArray();
 }
 
+bool AddsBos(const GgufFile& file, bool absent) {
+  return file.Bool("tokenizer.ggml.add_bos_token").value_or(absent);
+}
+
 // The tokens in front of a text and behind it.
 void PutPostProcessor(JsonWriter& json, const GgufFile& file, const Vocabulary& vocabulary,
                       bool adds_bos) {
-  const auto id_of = [&](const char* adds, bool absent, const char* key) -> std::optional<size_t> {
+  const auto id_of = [&](bool adds, const char* key) -> std::optional<size_t> {
     const std::optional<int64_t> id = file.Integer(key);
-    if (!file.Bool(adds).value_or(absent) || !id || *id < 0) return std::nullopt;
+    if (!adds || !id || *id < 0) return std::nullopt;
     if (static_cast<size_t>(*id) >= vocabulary.tokens.size()) {
       file.Fail(key, "= " + std::to_string(*id) + " is no token");
     }
     return static_cast<size_t>(*id);
   };
-  const auto bos = id_of("tokenizer.ggml.add_bos_token", adds_bos, "tokenizer.ggml.bos_token_id");
-  const auto eos = id_of("tokenizer.ggml.add_eos_token", false, "tokenizer.ggml.eos_token_id");
+  const bool adds_eos = file.Bool("tokenizer.ggml.add_eos_token").value_or(false);
+  const auto bos = id_of(adds_bos, "tokenizer.ggml.bos_token_id");
+  const auto eos = id_of(adds_eos, "tokenizer.ggml.eos_token_id");
   json.Name("post_processor");
   if (!bos && !eos) {
     json.Null();
@@ -177,6 +185,15 @@ void PutPreTokenizer(JsonWriter& json, const GgufPreTokenizer& words) {
 }
 
 // A merge as one text: its parts have no spaces.
+void PutMerges(JsonWriter& json, const GgufFile& file, bool with_merges) {
+  if (!file.Has(kMerges)) file.Fail(kMerges, "is missing");
+  json.Name("merges").BeginArray();
+  if (with_merges) {
+    for (std::string_view merge : file.Strings(kMerges)) json.Put(merge);
+  }
+  json.EndArray();
+}
+
 std::string ByteLevelJson(const GgufFile& file, bool with_merges) {
   const Vocabulary vocabulary(file);
   const GgufPreTokenizer& words = PreTokenizerOf(file);
@@ -190,7 +207,7 @@ std::string ByteLevelJson(const GgufFile& file, bool with_merges) {
     json.Null();
   }
   PutPreTokenizer(json, words);
-  PutPostProcessor(json, file, vocabulary, words.adds_bos);
+  PutPostProcessor(json, file, vocabulary, AddsBos(file, words.adds_bos));
   json.Name("decoder");
   PutByteLevel(json, true);
   json.Name("model");
@@ -202,12 +219,8 @@ std::string ByteLevelJson(const GgufFile& file, bool with_merges) {
   json.Add("fuse_unk", false).Add("byte_fallback", false);
   json.Add("ignore_merges", words.ignore_merges);
   PutVocabulary(json, vocabulary);
-  json.Name("merges").BeginArray();
-  if (!file.Has(kMerges)) file.Fail(kMerges, "is missing");
-  if (with_merges) {
-    for (std::string_view merge : file.Strings(kMerges)) json.Put(merge);
-  }
-  json.EndArray().EndObject().EndObject();
+  PutMerges(json, file, with_merges);
+  json.EndObject().EndObject();
   return json.Take();
 }
 
@@ -293,6 +306,40 @@ void PutFallbackDecoder(JsonWriter& json, bool adds_space) {
   json.EndArray().EndObject();
 }
 
+std::optional<std::string_view> UnknownToken(const GgufFile& file, const Vocabulary& vocabulary) {
+  const auto unknown = std::ranges::find(vocabulary.types, kUnknown);
+  if (unknown != vocabulary.types.end()) {
+    return vocabulary.tokens[static_cast<size_t>(unknown - vocabulary.types.begin())];
+  }
+  const std::optional<int64_t> id = file.Integer("tokenizer.ggml.unknown_token_id");
+  if (!id || *id < 0 || static_cast<size_t>(*id) >= vocabulary.tokens.size()) return std::nullopt;
+  return vocabulary.tokens[static_cast<size_t>(*id)];
+}
+
+// Of characters and bytes, with spaces as "▁"; `put_merges` adds the merges to the model.
+template <typename PutMergesOf>
+std::string SpacedJson(const GgufFile& file, const Vocabulary& vocabulary, bool adds_space,
+                       bool adds_bos, const PutMergesOf& put_merges) {
+  JsonWriter json;
+  BeginFile(json, file, vocabulary);
+  PutSpaces(json, adds_space);
+  PutPostProcessor(json, file, vocabulary, adds_bos);
+  PutFallbackDecoder(json, adds_space);
+  json.Name("model");
+  PutType(json, "BPE");
+  for (const char* absent : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
+    json.Name(absent).Null();
+  }
+  json.Name("unk_token");
+  const auto unknown = UnknownToken(file, vocabulary);
+  unknown ? json.Put(*unknown) : json.Null();
+  json.Add("fuse_unk", true).Add("byte_fallback", true).Add("ignore_merges", false);
+  PutVocabulary(json, vocabulary);
+  put_merges(json);
+  json.EndObject().EndObject();
+  return json.Take();
+}
+
 std::string SentencePieceJson(const GgufFile& file, bool with_merges) {
   const Vocabulary vocabulary(file);
   const std::vector<double> scores = file.Numbers(kScores);
@@ -301,28 +348,16 @@ std::string SentencePieceJson(const GgufFile& file, bool with_merges) {
                            std::to_string(vocabulary.tokens.size()) + " tokens");
   }
   const bool adds_space = file.Bool("tokenizer.ggml.add_space_prefix").value_or(true);
-  const auto unknown = std::ranges::find(vocabulary.types, kUnknown);
-  JsonWriter json;
-  BeginFile(json, file, vocabulary);
-  PutSpaces(json, adds_space);
-  PutPostProcessor(json, file, vocabulary, /*adds_bos=*/true);
-  PutFallbackDecoder(json, adds_space);
-  json.Name("model");
-  PutType(json, "BPE");
-  for (const char* absent : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
-    json.Name(absent).Null();
-  }
-  json.Name("unk_token");
-  if (unknown == vocabulary.types.end()) {
-    json.Null();
-  } else {
-    json.Put(vocabulary.tokens[static_cast<size_t>(unknown - vocabulary.types.begin())]);
-  }
-  json.Add("fuse_unk", true).Add("byte_fallback", true).Add("ignore_merges", false);
-  PutVocabulary(json, vocabulary);
-  if (with_merges) Merges(vocabulary, scores).Put(json);
-  json.EndObject().EndObject();
-  return json.Take();
+  return SpacedJson(file, vocabulary, adds_space, AddsBos(file, true), [&](JsonWriter& json) {
+    if (with_merges) Merges(vocabulary, scores).Put(json);
+  });
+}
+
+// Its merges are those of the file. Every text begins with a token, also where the file says
+// otherwise, as some of the first ones do.
+std::string Gemma4Json(const GgufFile& file, bool with_merges) {
+  return SpacedJson(file, Vocabulary(file), /*adds_space=*/false, /*adds_bos=*/true,
+                    [&](JsonWriter& json) { PutMerges(json, file, with_merges); });
 }
 
 }  // namespace
@@ -333,8 +368,9 @@ std::string GgufTokenizerJson(const GgufFile& file, bool with_merges) {
   const std::string model = file.String(kModel).value_or("");
   if (model == "gpt2") return ByteLevelJson(file, with_merges);
   if (model == "llama") return SentencePieceJson(file, with_merges);
-  file.Fail(kModel,
-            "= " + JsonExcerpt(JsonValue(model)) + " is not supported; supported: gpt2, llama");
+  if (model == "gemma4") return Gemma4Json(file, with_merges);
+  file.Fail(kModel, "= " + JsonExcerpt(JsonValue(model)) +
+                        " is not supported; supported: gpt2, llama, gemma4");
 }
 
 std::vector<int64_t> GgufEndTokens(const GgufFile& file) {
@@ -348,10 +384,11 @@ std::vector<int64_t> GgufEndTokens(const GgufFile& file) {
   }
   const Vocabulary vocabulary(file);
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    if (vocabulary.type(id) != kControl) continue;
-    if (std::ranges::find(kEndTexts, vocabulary.tokens[id]) != std::end(kEndTexts)) {
-      add(static_cast<int64_t>(id));
-    }
+    const std::string_view text = vocabulary.tokens[id];
+    const bool is_end = vocabulary.type(id) == kControl
+                            ? std::ranges::find(kEndTexts, text) != std::end(kEndTexts)
+                            : vocabulary.is_added(id) && text == kEndOfCalls;
+    if (is_end) add(static_cast<int64_t>(id));
   }
   return ends;
 }

@@ -15,6 +15,7 @@ from typing import Any
 import gguf
 import numpy as np
 from gguf import MODEL_ARCH as Arch
+from gguf_gemma4 import add_gemma4_factors, add_gemma4_sizes, gemma4_change
 from gguf_hybrid import HYBRID, add_hybrid_sizes, hybrid_change, nextn_name
 from quantized_checkpoints import Tensors
 
@@ -39,6 +40,9 @@ ARCHITECTURES = {
     "GemmaForCausalLM": Arch.GEMMA,
     "Gemma2ForCausalLM": Arch.GEMMA2,
     "Gemma3ForCausalLM": Arch.GEMMA3,
+    "Gemma4ForCausalLM": Arch.GEMMA4,
+    "Gemma4ForConditionalGeneration": Arch.GEMMA4,
+    "Gemma4UnifiedForConditionalGeneration": Arch.GEMMA4,
     "Olmo2ForCausalLM": Arch.OLMO2,
     "Olmo3ForCausalLM": Arch.OLMO2,
     "OlmoeForCausalLM": Arch.OLMOE,
@@ -175,6 +179,8 @@ def change_of(arch: Arch, config: Config, name: str) -> Change:
         return key_value_up_change(config, plain)
     if arch in HYBRID and (hybrid := hybrid_change(arch, config, plain)):
         return Change(*hybrid)
+    if arch == Arch.GEMMA4 and (gemma4 := gemma4_change(config, plain)):
+        return Change(*gemma4)
     if arch in ADDS_ONE and name.endswith("norm.weight"):
         one = np.float32(1)
         return Change((plain,), lambda t: [t + one], lambda p: p[0] - one)
@@ -283,6 +289,8 @@ def add_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
         add_hybrid_sizes(writer, config)
     add_windows(writer, config, arch)
     add_experts(writer, config, arch)
+    if arch == Arch.GEMMA4:
+        add_gemma4_sizes(writer, config)
 
 
 def add_latent_sizes(writer: gguf.GGUFWriter, config: Config) -> int:
@@ -347,6 +355,8 @@ def add_rope(writer: gguf.GGUFWriter, config: Config, arch: Arch, dim: int) -> N
 def add_factors(writer: gguf.GGUFWriter, config: Config) -> None:
     """The tensors of factors of wavelengths."""
     rope = rope_of(config)
+    if rope.get("rope_type") == "proportional":
+        add_gemma4_factors(writer, config)
     if rope.get("rope_type") == "llama3":
         dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
         writer.add_tensor("rope_freqs.weight", rope_factors(config, rope, dim))

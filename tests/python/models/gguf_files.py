@@ -26,6 +26,7 @@ from gguf_families import (
     join_numbered,
     split_numbered,
 )
+from gguf_gemma4 import add_gemma4_tokenizer
 from quantized_checkpoints import WEIGHTS, Tensors, from_bfloat16, load_file, save_file
 
 # Of a matrix: its name in the file -> its type.
@@ -110,6 +111,11 @@ def add_tokenizer(writer: gguf.GGUFWriter, folder: Path, pre: str) -> None:
         writer.add_chat_template(settings["chat_template"])
 
 
+def reads_no_text(name: str) -> bool:
+    parts = ("visual", "vision_", "embed_vision", "audio_tower", "embed_audio")
+    return any(part in name for part in parts)
+
+
 def fusion_of(own: str) -> tuple[str, int, int]:
     """The tensor that may hold it, as one of how many, and the axis they are joined on."""
     if re.search(r"attn_[qkv]\.", own):
@@ -156,9 +162,12 @@ def write_gguf(
             writer.add_array(key, value)
         else:
             writer.add_float32(key, value)
-    if pre:
+    if pre == "gemma4":
+        add_gemma4_tokenizer(writer, folder)
+    elif pre:
         add_tokenizer(writer, folder, pre)
-    stored = {n: as_floats(t) for n, t in load_file(folder / WEIGHTS).items() if "visual" not in n}
+    stored = {n: as_floats(t) for n, t in load_file(folder / WEIGHTS).items()
+              if not reads_no_text(n)}  # fmt: skip
     add_activations(writer, stored)
     values: Tensors = {}
     fusing: dict[str, list[np.ndarray]] = {}  # by the name of the fused tensor
@@ -172,12 +181,14 @@ def write_gguf(
         change = change_of(arch, config, name)
         parts = []
         for plain, part in zip(change.names, change.apply(tensor), strict=True):
-            own = names.get_name(plain, try_suffixes=(".weight", ".bias"))
+            own = plain if plain.startswith("blk.") else names.get_name(plain, (".weight", ".bias"))
             if ".nextn." in plain:
                 own = plain.replace("model.layers.", "blk.")
             assert own is not None, plain
             kind = Type.F32 if part.ndim == 1 or is_vector(own) else type_of(own)
             joined, count, axis = fusion_of(own)
+            if re.sub(r"\.[qk]_proj\.", ".v_proj.", name) not in stored:
+                count = 1  # values are the keys, or another layer's
             if (fused or arch == gguf.MODEL_ARCH.CHATGLM) and count > 1:
                 kind = Type.F32 if part.ndim == 1 or is_vector(own) else Type.Q8_0
                 held = fusing.setdefault(joined, [])

@@ -7,7 +7,6 @@ tokenizer.json has it.
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,11 @@ import gguf
 import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, trainers
 from tokenizers import pre_tokenizers as splits
+from trained_pieces import CONTROL, USER, corpus, spaced_pieces, strings
 
 from mlc_native import tokenizers as ours
 from mlc_native._core import LoadError
 
-ROOT = Path(__file__).resolve().parents[3]
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -52,8 +51,6 @@ DEEPSEEK = (
     r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
     + r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 )
-CONTROL = ["<|begin|>", "<|end|>", "<|im_end|>"]
-USER = ["<think>", "  "]
 
 
 def byte_level(use_regex: bool) -> splits.PreTokenizer:
@@ -90,13 +87,6 @@ SPLITS: dict[str, tuple[Callable[[], splits.PreTokenizer], bool, bool]] = {
 }
 
 
-def corpus() -> list[str]:
-    files = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "csrc" / "kv").glob("*.cc"))]
-    lines = [line for file in files for line in file.read_text().splitlines(keepends=True)]
-    marks = "q\u0301y\u0300z \u0915\u093f\u0932\u0940 x\u0308! "  # which do not compose
-    return [*lines, *[marks] * 100]
-
-
 def added(rstrip: bool = False) -> list[AddedToken]:
     options = {"normalized": False, "rstrip": rstrip}
     return [
@@ -129,19 +119,11 @@ def train_sentencepiece(adds_space: bool, rstrip: bool = False) -> Tokenizer:
     spaces = [normalizers.Prepend("▁")] if adds_space else []
     core = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     core.normalizer = normalizers.Sequence([*spaces, normalizers.Replace(" ", "▁")])
-    texts = [f"▁{word}" for line in corpus() for word in line.split()]
-    texts += [word for line in corpus() for word in line.split()]
-    trained = Tokenizer(models.BPE())
-    trainer = trainers.BpeTrainer(vocab_size=1200, show_progress=False)
-    trained.train_from_iterator(texts, trainer)
-    learned = json.loads(trained.to_str())["model"]
-    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    letters = {text for text in learned["vocab"] if len(text) == 1}
-    words = [text for text in learned["vocab"] if len(text) > 1]  # in the order of their merges
-    pieces += [*words, *sorted(letters)]
+    pieces, merges = spaced_pieces()
+    pieces = ["<unk>", "<s>", "</s>", *pieces]
     file = json.loads(core.to_str())
     file["model"]["vocab"] = {piece: i for i, piece in enumerate(pieces)}
-    file["model"]["merges"] = merges_of(words, set(pieces[259:]))
+    file["model"]["merges"] = merges
     core = Tokenizer.from_str(json.dumps(file))
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     core.decoder = decoders.Sequence([*steps, *([decoders.Strip(" ", 1, 0)] if adds_space else [])])
@@ -149,16 +131,6 @@ def train_sentencepiece(adds_space: bool, rstrip: bool = False) -> Tokenizer:
     core.add_tokens([AddedToken(pieces[2], special=True, normalized=False, rstrip=rstrip)])
     core.add_tokens(added(rstrip))
     return core
-
-
-def merges_of(words: list[str], pieces: set[str]) -> list[list[str]]:
-    """All ways to join two pieces, better scores first, as SentencePiece joins."""
-    return [
-        [word[:at], word[at:]]
-        for word in words
-        for at in sorted(range(1, len(word)), reverse=True)
-        if word[:at] in pieces and word[at:] in pieces
-    ]
 
 
 def write_tokenizer(core: Tokenizer, path: Path, **options: Any) -> Path:
@@ -197,23 +169,6 @@ def write_tokenizer(core: Tokenizer, path: Path, **options: Any) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
-
-
-def strings(count: int) -> list[str]:
-    """Texts of words, spaces, digits, marks of many scripts, and tokens."""
-    rng = random.Random(5)
-    lines = corpus()
-    words = [word for line in lines for word in line.split()] + lines[-1].split() * 500
-    odd = [" ", "  ", "\n", "\r\n\n", "\t", "12345", "3.14", "don't", "WE'LL", "é", "e\u0301", "ﬁ"]
-    odd += ["日本語", "ไทย", "🙂", "\u200b", "ǅ", "Ω", "½", "\x00", "<", "|>", *CONTROL, *USER]
-    texts = []
-    for _ in range(count):
-        parts = [
-            rng.choice(odd) if rng.random() < 0.4 else rng.choice(["", " "]) + rng.choice(words)
-            for _ in range(rng.randint(0, 12))
-        ]
-        texts.append("".join(parts))
-    return texts
 
 
 COUNTS = [300, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.nightly])]
