@@ -31,7 +31,7 @@ from quantized_checkpoints import WEIGHTS, Tensors, from_bfloat16, load_file, sa
 
 # Of a matrix: its name in the file -> its type.
 TypeOf = Callable[[str], Type]
-Metadata = dict[str, float | int | bool | list[int]]
+Metadata = dict[str, float | int | bool | str | list[int]]
 
 
 # Of blocks for which there is no quantizer in Python.
@@ -160,6 +160,8 @@ def write_gguf(
             writer.add_uint32(key, value)
         elif isinstance(value, list):
             writer.add_array(key, value)
+        elif isinstance(value, str):
+            writer.add_string(key, value)
         else:
             writer.add_float32(key, value)
     if pre == "gemma4":

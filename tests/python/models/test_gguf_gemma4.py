@@ -65,6 +65,13 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             }
         },
     ),
+    "fewer-heads-without-a-window": (
+        "tiny-gemma4_text",
+        {
+            "attention_k_eq_v": False,
+            "per_layer_config": {i: {"head_dim": 32, "num_key_value_heads": 1} for i in (2, 4)},
+        },
+    ),
     "as-many-heads-everywhere": (
         "tiny-gemma4_text",
         {"attention_k_eq_v": False, "num_kv_shared_layers": 2},
@@ -292,6 +299,7 @@ def test_a_key_whose_value_nothing_else_says_is_named(tmp_path: Path, key: str) 
         ("feed_forward_length", [160, 160, 160, 160, 320], ["may differ only where it is twice"]),
         ("rope.dimension_count", 8, ["= 8 must be gemma4.attention.key_length = 32"]),
         ("rope.dimension_count_swa", 8, ["= 8 must be gemma4.attention.key_length_swa = 24"]),
+        ("rope.scaling.type", "yarn", ['= "yarn" is not supported for this family']),
     ],
 )
 def test_sizes_that_do_not_fit_are_named(
@@ -324,7 +332,7 @@ def test_wavelengths_that_no_folder_has_are_named(tmp_path: Path, place: int, va
     damaged(path, "rope_freqs.weight", "must be 1 for the first pairs of a head")
 
 
-def test_scaled_ropes_and_missing_tensors_are_named(tmp_path: Path) -> None:
+def test_missing_tensors_are_named(tmp_path: Path) -> None:
     source = source_of("layer-inputs", tmp_path / "source")
     path = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32)
     content = path.read_bytes()
