@@ -110,6 +110,21 @@ TEST_F(RecurrentStatesTest, ForksShareStates) {
   EXPECT_EQ(used(), 0);
 }
 
+TEST_F(RecurrentStatesTest, WhatIsKeptForTheCacheGoesWithTheTokens) {
+  kv_.AddSequence(0);
+  Append(0, 20, {20}, 1);
+  kv_.KeepState(0);  // which it is already
+  ASSERT_EQ(kv_.kept_states(0).size(), 1u);
+  Append(0, 4, {2, 4}, 2);
+  EXPECT_EQ(kv_.kept_states(0).size(), 3u);
+  kv_.PopN(0, 2);
+  EXPECT_EQ(kv_.kept_states(0).size(), 2u);
+  cache_.Insert(0, Make(22));
+  EXPECT_EQ(cache_.num_states(), 2);
+  EXPECT_TRUE(kv_.kept_states(0).empty()) << "the cache has them";
+  kv_.RemoveSequence(0);
+}
+
 TEST_F(RecurrentStatesTest, APromptStartsFromTheLastStateOnItsPath) {
   Serve(Make(40));
   EXPECT_EQ(cache_.num_states(), 2);
@@ -143,12 +158,13 @@ TEST_F(RecurrentStatesTest, AStateWherePromptsDivergeServesTheNextOne) {
 TEST_F(RecurrentStatesTest, StatesOfStepsInFlightWaitUntilTheyAreCollected) {
   kv_.AddSequence(0);
   Append(0, 16, {16});
-  Append(0, 14, {13, 14}, 1);
+  Append(0, 14, {1, 13, 14}, 2);
   cache_.Insert(0, Make(16));
   EXPECT_EQ(cache_.num_states(), 0);
-  EXPECT_EQ(kv_.kept_states(0).size(), 1u);
+  EXPECT_EQ(kv_.kept_states(0).size(), 2u);
   cache_.Insert(0, Make(30));
   EXPECT_EQ(cache_.Find(Make(30)).length, 29);
+  EXPECT_EQ(cache_.Find(Make(28)).length, 17);
   EXPECT_TRUE(kv_.kept_states(0).empty());
   kv_.RemoveSequence(0);
 }

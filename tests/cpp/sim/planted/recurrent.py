@@ -9,6 +9,12 @@ FOCUS = (
     "jump_forward,text,pins,pin_calls,tiny_pool,aborts,logprobs"
 )
 
+
+def _of_a_sequence(name: str, file: str, old: str, new: str) -> Bug:
+    """Costs no more than speed or memory, or the engine never comes there: for a test."""
+    return Bug(name, file, old, new, "kv_test RecurrentStatesTest.*")
+
+
 BUGS = [
     Bug(
         "states of tokens that were taken back stay",
@@ -72,5 +78,53 @@ BUGS = [
         "context_.kv.slots().num_available() - kStatesOfASlice * std::ssize(plan.slices)",
         "context_.kv.slots().num_total()",
         focus=FOCUS,
+    ),
+    _of_a_sequence(
+        "states that are kept for the cache stay when tokens are taken back",
+        "kv/paged_kv_cache.cc",
+        "  for (std::vector<PlacedState>* states : {&seq.states, &seq.kept}) {\n    while",
+        "  for (std::vector<PlacedState>* states : {&seq.states}) {\n    while",
+    ),
+    _of_a_sequence(
+        "a fork cannot go back as far as its parent",
+        "kv/paged_kv_cache.cc",
+        "  Get(child_id).states = std::move(states);\n",
+        "",
+    ),
+    _of_a_sequence(
+        "a state that is kept twice takes two places",
+        "kv/paged_kv_cache.cc",
+        "  if (!seq.kept.empty() && seq.kept.back().position == seq.length) return;\n",
+        "",
+    ),
+    _of_a_sequence(
+        "states that the cache has are offered again",
+        "kv/paged_kv_cache.cc",
+        "return state.position <= num_tokens; });",
+        "return state.position < num_tokens; });",
+    ),
+    _of_a_sequence(
+        "states that prompts start from count as unused",
+        "kv/prefix_cache.cc",
+        "    state->last_use = ++num_uses_;\n    slot",
+        "    slot",
+    ),
+    _of_a_sequence(
+        "the state that was used last is reclaimed first",
+        "kv/prefix_cache.cc",
+        "state->last_use < oldest->last_use",
+        "state->last_use > oldest->last_use",
+    ),
+    _of_a_sequence(
+        "a pin does not hold its state",
+        "kv/prefix_cache.cc",
+        "if (state != nullptr && num_slots < limits_.max_pinned_slots) pin.slot",
+        "if (state != nullptr && num_slots < 0) pin.slot",
+    ),
+    _of_a_sequence(
+        "states of steps in flight leave the list when an earlier step is cached",
+        "kv/prefix_cache.cc",
+        "    if (state.position > match.length) break;\n",
+        "    if (state.position > match.length + 1) break;\n",
     ),
 ]
