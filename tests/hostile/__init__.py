@@ -18,6 +18,7 @@ CLASSES = (
     "native_templates",
     "model_folders",
     "expert_folders",
+    "hybrid_folders",
     "gguf_headers",
     "request_values",
     "grammars",

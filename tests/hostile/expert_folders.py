@@ -1,31 +1,20 @@
 """Hostile folders of mixtures of experts: tensors that lack, are too many, or do not fit together.
 
-A case changes the config.json or the tensors of a small model, of which some experts are stored as
-FP8 with scales of blocks. The folder is then loaded, and computes three rows. It works, or a typed
-error names the field or the tensor; what could not be computed must be refused.
+Some experts of the model are stored as FP8 with scales of blocks (damaged_folders.py says more).
 """
 
 from __future__ import annotations
 
-import copy
-import json
-import shutil
 import struct
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hostile.frame import Case, HostileClass
+from hostile.damaged_folders import Damage, Damages, Tensors, folder_class
+from hostile.frame import HostileClass
 
-_MODELS = Path(__file__).resolve().parents[1] / "python" / "models"
-_WEIGHTS = "model.safetensors"
 _EXPERTS = "model.layers.0.mlp.experts."
 _ROUTER = "model.layers.1.mlp.gate.weight"
 _HIDDEN, _FFN, _VOCAB, _NUM_EXPERTS = 32, 64, 48, 4
@@ -48,24 +37,6 @@ _CONFIG: dict[str, Any] = {
     "dtype": "float32",
     "quantization_config": {"quant_method": "fp8", "weight_block_size": [32, 16]},
 }
-Tensors = dict[str, np.ndarray]
-# In this child, set by ``_prepared``.
-_state: dict[str, Path] = {}
-
-
-@dataclass
-class Folder:
-    """What a case may change before it is written, and the file afterwards."""
-
-    config: dict[str, Any]
-    tensors: Tensors
-    edit_file: Callable[[bytes], bytes] = lambda content: content
-
-
-@dataclass(frozen=True)
-class Damage:
-    apply: Callable[[Folder], object]
-    must_be_refused: bool = True
 
 
 def _tensors() -> Tensors:
@@ -107,55 +78,39 @@ def _tensors() -> Tensors:
     return tensors
 
 
-# ----------------------------------------------------------------------------------- the damages
-
-
-def _set(field: str, value: Any) -> Damage:
-    return Damage(lambda folder: folder.config.update({field: value}))
-
-
-def _drop(*names: str) -> Damage:
-    return Damage(lambda folder: [folder.tensors.pop(name) for name in names])
-
-
-def _change(name: str, edit: Callable[[np.ndarray], np.ndarray]) -> Damage:
-    return Damage(lambda folder: folder.tensors.update({name: edit(folder.tensors[name])}))
-
-
-def _add(name: str, *shape: int) -> Damage:
-    return Damage(lambda folder: folder.tensors.update({name: np.zeros(shape, np.float32)}))
-
-
-def _file(edit: Callable[[bytes], bytes]) -> Damage:
-    return Damage(lambda folder: setattr(folder, "edit_file", edit))
+_MODEL = Damages(_CONFIG, _tensors)
 
 
 def _tensor_cases() -> Iterator[tuple[str, Damage]]:
     parts = ("gate_proj", "up_proj", "down_proj")
     for expert in range(_NUM_EXPERTS):
         for part in parts:
-            yield f"no {part} of expert {expert}", _drop(f"{_EXPERTS}{expert}.{part}.weight")
+            yield (
+                f"no {part} of expert {expert}",
+                _MODEL.drop(f"{_EXPERTS}{expert}.{part}.weight"),
+            )
             name = f"{_EXPERTS}{expert}.{part}.weight_scale_inv"
-            yield f"no scales of {part} of expert {expert}", _drop(name)
-        yield (
-            f"no expert {expert} in the last layer",
-            _drop(*(f"model.layers.1.mlp.experts.{expert}.{part}.weight" for part in parts)),
-        )
-    yield "no router", _drop(_ROUTER)
-    yield "an expert too many", _add(f"{_EXPERTS}{_NUM_EXPERTS}.up_proj.weight", _FFN, _HIDDEN)
-    yield "an expert without a number", _add(f"{_EXPERTS}up_proj.weight", _FFN, _HIDDEN)
-    yield "an expert of number 01", _add(f"{_EXPERTS}01.up_proj.weight", _FFN, _HIDDEN)
-    yield "an expert of a layer that is not there", _add("model.layers.2.mlp.gate.weight", 4, 32)
-    yield "an unknown tensor", _add("model.layers.0.mlp.shared_expert.up_proj.weight", 64, 32)
-    yield "both spellings", _add(f"{_EXPERTS}gate_up_proj", _NUM_EXPERTS, 2 * _FFN, _HIDDEN)
-    for name in (_ROUTER, f"{_EXPERTS}1.up_proj.weight", f"{_EXPERTS}3.down_proj.weight"):
-        yield f"{name} with a row less", _change(name, lambda t: t[:-1])
-        yield f"{name} with a column less", _change(name, lambda t: t[:, :-1].copy())
-        yield f"{name} transposed", _change(name, lambda t: t.T.copy())
-        yield f"{name} as a vector", _change(name, lambda t: t.reshape(-1))
-        yield f"{name} with a dimension more", _change(name, lambda t: t[None])
-        yield f"{name} without rows", _change(name, lambda t: t[:0])
-        yield f"{name} of integers", _change(name, lambda t: np.zeros(t.shape, np.int32))
+            yield f"no scales of {part} of expert {expert}", _MODEL.drop(name)
+        last = [f"model.layers.1.mlp.experts.{expert}.{part}.weight" for part in parts]
+        yield f"no expert {expert} in the last layer", _MODEL.drop(*last)
+    yield "no router", _MODEL.drop(_ROUTER)
+    yield (
+        "an expert too many",
+        _MODEL.add(f"{_EXPERTS}{_NUM_EXPERTS}.up_proj.weight", _FFN, _HIDDEN),
+    )
+    yield "an expert without a number", _MODEL.add(f"{_EXPERTS}up_proj.weight", _FFN, _HIDDEN)
+    yield "an expert of number 01", _MODEL.add(f"{_EXPERTS}01.up_proj.weight", _FFN, _HIDDEN)
+    yield (
+        "an expert of a layer that is not there",
+        _MODEL.add("model.layers.2.mlp.gate.weight", 4, 32),
+    )
+    yield (
+        "an unknown tensor",
+        _MODEL.add("model.layers.0.mlp.shared_expert.up_proj.weight", 64, 32),
+    )
+    yield "both spellings", _MODEL.add(f"{_EXPERTS}gate_up_proj", _NUM_EXPERTS, 2 * _FFN, _HIDDEN)
+    names = (_ROUTER, f"{_EXPERTS}1.up_proj.weight", f"{_EXPERTS}3.down_proj.weight")
+    yield from _MODEL.of_tensors(names)
 
 
 def _scale_cases() -> Iterator[tuple[str, Damage]]:
@@ -172,19 +127,22 @@ def _scale_cases() -> Iterator[tuple[str, Damage]]:
         "without any": lambda t: t[:0],
     }
     for what, edit in edits.items():
-        yield f"scales {what}", _change(name, edit)
+        yield f"scales {what}", _MODEL.change(name, edit)
     for value in (np.nan, np.inf, -np.inf, 0.0, -1.0, 3e38):
         odd = partial(np.full_like, fill_value=value)
-        yield f"scales of {value}", Damage(_change(name, odd).apply, must_be_refused=False)
+        yield f"scales of {value}", _MODEL.change(name, odd, must_be_refused=False)
     for block in ([0, 16], [32, -1], [32], [32, 16, 1], "x", [1 << 62, 1 << 62], [32.5, 16], None):
         quantization = {"quant_method": "fp8", "weight_block_size": block}
-        yield f"blocks of {block}", _set("quantization_config", quantization)
+        yield f"blocks of {block}", _MODEL.set("quantization_config", quantization)
     for block in ([16, 16], [1, 1], [32, 32]):
         quantization = {"quant_method": "fp8", "weight_block_size": block}
-        yield f"blocks of {block}, which are not those", _set("quantization_config", quantization)
-    yield "an unknown method", _set("quantization_config", {"quant_method": "fp9"})
-    yield "no method", _set("quantization_config", {})
-    yield "no quantization", Damage(lambda folder: folder.config.pop("quantization_config"))
+        yield (
+            f"blocks of {block}, which are not those",
+            _MODEL.set("quantization_config", quantization),
+        )
+    yield "an unknown method", _MODEL.set("quantization_config", {"quant_method": "fp9"})
+    yield "no method", _MODEL.set("quantization_config", {})
+    yield "no quantization", _MODEL(lambda folder: folder.config.pop("quantization_config"))
 
 
 def _config_cases() -> Iterator[tuple[str, Damage]]:
@@ -202,11 +160,8 @@ def _config_cases() -> Iterator[tuple[str, Damage]]:
         ],
         "num_hidden_layers": [0, 1, 3, 4097, 1 << 62],
     }  # fmt: skip
-    for field, odd in values.items():
-        for i, value in enumerate(odd):
-            harmless = (field, value) == ("mlp_only_layers", [1 << 62])  # no such layer
-            damage = Damage(_set(field, value).apply, must_be_refused=not harmless)
-            yield f"{field} = {str(value)[:40]} ({i})", damage
+    harmless = [("mlp_only_layers", [1 << 62])]  # no such layer
+    yield from _MODEL.of_fields(values, harmless)
 
 
 def _file_cases() -> Iterator[tuple[str, Damage]]:
@@ -222,67 +177,19 @@ def _file_cases() -> Iterator[tuple[str, Damage]]:
         "all but a byte": lambda content: len(content) - 1,
     }
     for what, cut in cuts.items():
-        yield f"a file of {what}", _file(lambda content, cut=cut: content[: cut(content)])
-    yield "a file with a byte more", _file(lambda content: content + b"\0")
-    yield "two files in one", _file(lambda content: content * 2)
+        yield f"a file of {what}", _MODEL.file(lambda content, cut=cut: content[: cut(content)])
+    yield "a file with a byte more", _MODEL.file(lambda content: content + b"\0")
+    yield "two files in one", _MODEL.file(lambda content: content * 2)
 
 
 def _damages() -> Iterator[tuple[str, Damage]]:
-    yield "nothing", Damage(lambda folder: None, must_be_refused=False)
+    yield "nothing", _MODEL.nothing()
     yield from _tensor_cases()
     yield from _scale_cases()
     yield from _config_cases()
     yield from _file_cases()
 
 
-# ------------------------------------------------------------------------------------ the class
-
-
 def hostile_class() -> HostileClass:
     """The class."""
-    cases = [Case(name, damage) for name, damage in _damages()]
-    return HostileClass(
-        "expert_folders", cases, _attempt, cpu_s=2, memory_mib=64, sample=60, prepared=_prepared
-    )
-
-
-@contextmanager
-def _prepared() -> Iterator[None]:
-    sys.path[:0] = [str(_MODELS)]
-    with tempfile.TemporaryDirectory(prefix="mlc-native-hostile-") as folder:
-        _state["folder"] = Path(folder) / "model"
-        assert _attempt(Damage(lambda folder: None, must_be_refused=False)) == "served"
-        yield
-
-
-def _attempt(damage: Damage) -> str:
-    from quantized_checkpoints import save_file
-
-    folder = Folder(copy.deepcopy(_CONFIG), _tensors())
-    damage.apply(folder)
-    path = _state["folder"]
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir()
-    (path / "config.json").write_text(json.dumps(folder.config))
-    save_file(folder.tensors, path / _WEIGHTS)
-    (path / _WEIGHTS).write_bytes(folder.edit_file((path / _WEIGHTS).read_bytes()))
-    outcome = _compute(path)
-    if damage.must_be_refused and outcome == "served":
-        return "it was computed"
-    return outcome
-
-
-def _compute(path: Path) -> str:
-    """The logits of three rows."""
-    from mlc_native._core import testing
-    from mlc_native.errors import MAX_MESSAGE, LoadError
-
-    try:
-        model = testing.TestModel(str(path))
-        model.allocate(4, 16, 16)
-        model.forward([([1, 2, 3], 0, [0])], "all")
-    except LoadError as error:
-        if len(str(error)) > MAX_MESSAGE + 10:
-            return f"an error of {len(str(error))} characters: {str(error)[:100]}"
-        return "refused" if error.field else f"an error without a field: {error}"
-    return "served"
+    return folder_class("expert_folders", _damages(), sample=60)

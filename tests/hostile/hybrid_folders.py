@@ -1,0 +1,217 @@
+"""Hostile folders of models whose layers are of several kinds: linear attention beside attention
+(Qwen3.5), and layers that differ in their heads, share keys and have inputs of their own (Gemma 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hostile.damaged_folders import Damage, Damages, Tensors, folder_class
+from hostile.frame import HostileClass
+
+_HIDDEN, _FFN, _VOCAB = 32, 64, 48
+_SHARED: dict[str, Any] = {
+    "vocab_size": _VOCAB,
+    "hidden_size": _HIDDEN,
+    "intermediate_size": _FFN,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "max_position_embeddings": 128,
+    "tie_word_embeddings": True,
+    "dtype": "float32",
+}
+_RECURRENT = _SHARED | {
+    "architectures": ["Qwen3_5ForCausalLM"],
+    "model_type": "qwen3_5_text",
+    "num_hidden_layers": 2,
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 12,
+    "linear_conv_kernel_dim": 4,
+}
+_GEMMA = _SHARED | {
+    "architectures": ["Gemma4ForCausalLM"],
+    "model_type": "gemma4_text",
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "sliding_window": 8,
+    "global_head_dim": 24,
+    "num_global_key_value_heads": 1,
+    "num_kv_shared_layers": 2,
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": 56,
+}
+_FFN_SHAPES = {
+    "mlp.gate_proj": (_FFN, _HIDDEN),
+    "mlp.up_proj": (_FFN, _HIDDEN),
+    "mlp.down_proj": (_HIDDEN, _FFN),
+}
+_DELTA_SHAPES = {
+    "in_proj_qkv.weight": (2 * 2 * 8 + 4 * 12, _HIDDEN),
+    "in_proj_z.weight": (4 * 12, _HIDDEN),
+    "in_proj_a.weight": (4, _HIDDEN),
+    "in_proj_b.weight": (4, _HIDDEN),
+    "conv1d.weight": (2 * 2 * 8 + 4 * 12, 1, 4),
+    "A_log": (4,),
+    "dt_bias": (4,),
+    "norm.weight": (12,),
+    "out_proj.weight": (_HIDDEN, 4 * 12),
+}
+
+
+def _filled(shapes: dict[str, tuple[int, ...]]) -> Tensors:
+    rng = np.random.default_rng(7)
+    shapes = {"embed_tokens.weight": (_VOCAB, _HIDDEN), "norm.weight": (_HIDDEN,)} | shapes
+    return {
+        f"model.{name}": rng.normal(0, 0.2, shape).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+
+
+def _attention(heads: int, head_dim: int, has_kv: bool = True) -> dict[str, tuple[int, ...]]:
+    """Of `heads` query heads (a gate counts as one) and one KV head; 2 heads give the output."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "q_proj": (heads * head_dim, _HIDDEN),
+        "q_norm": (head_dim,),
+        "o_proj": (_HIDDEN, 2 * head_dim),
+    }
+    if has_kv:
+        kv = (head_dim, _HIDDEN)
+        shapes |= {"k_proj": kv, "v_proj": kv, "k_norm": (head_dim,)}
+    return {f"self_attn.{name}": shape for name, shape in shapes.items()}
+
+
+def _of_layer(layer: int, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    return {f"layers.{layer}.{name}.weight": shape for name, shape in shapes.items()}
+
+
+def _recurrent_tensors() -> Tensors:
+    both = {"input_layernorm": (_HIDDEN,), "post_attention_layernorm": (_HIDDEN,)} | _FFN_SHAPES
+    delta = {f"layers.0.linear_attn.{name}": shape for name, shape in _DELTA_SHAPES.items()}
+    return _filled(delta | _of_layer(0, both) | _of_layer(1, both | _attention(4, 16)))
+
+
+def _gemma_tensors() -> Tensors:
+    count, size = _GEMMA["num_hidden_layers"], _GEMMA["hidden_size_per_layer_input"]
+    shapes: dict[str, tuple[int, ...]] = {
+        "embed_tokens_per_layer.weight": (_GEMMA["vocab_size_per_layer_input"], count * size),
+        "per_layer_model_projection.weight": (count * size, _HIDDEN),
+        "per_layer_projection_norm.weight": (size,),
+    }
+    norms = ("input", "post_attention", "pre_feedforward", "post_feedforward")
+    each = {f"{name}_layernorm": (_HIDDEN,) for name in norms} | _FFN_SHAPES
+    each |= {
+        "per_layer_input_gate": (size, _HIDDEN),
+        "per_layer_projection": (_HIDDEN, size),
+        "post_per_layer_input_norm": (_HIDDEN,),
+    }
+    for layer in range(count):
+        attention = _attention(2, (16, 24)[layer % 2], has_kv=layer < 2)
+        shapes |= _of_layer(layer, each | attention)
+        shapes[f"layers.{layer}.layer_scalar"] = (1,)
+    return _filled(shapes)
+
+
+_OF_RECURRENT = Damages(_RECURRENT, _recurrent_tensors)
+_OF_GEMMA = Damages(_GEMMA, _gemma_tensors)
+_NO_SIZES: list[Any] = [0, -1, 1 << 62, "4", 4.5, [4], True]
+
+
+def _recurrent_cases() -> Iterator[tuple[str, Damage]]:
+    names = [f"model.layers.0.linear_attn.{name}" for name in _DELTA_SHAPES]
+    yield from ((f"no {name}", _OF_RECURRENT.drop(name)) for name in names)
+    yield from _OF_RECURRENT.of_tensors([*names, "model.layers.1.self_attn.q_proj.weight"])
+    for name in names[4:8]:
+        for value in (np.nan, np.inf, -np.inf, 3e38):
+            odd = partial(np.full_like, fill_value=value)
+            change = _OF_RECURRENT.change(name, odd, must_be_refused=False)
+            yield f"{name} of {value}", change
+    yield (
+        "attention in a recurrent layer",
+        _OF_RECURRENT.add("model.layers.0.self_attn.q_proj.weight", 64, _HIDDEN),
+    )
+    values: dict[str, list[Any]] = {
+        "linear_num_key_heads": [*_NO_SIZES, 1, 3, 4, 1025],
+        "linear_num_value_heads": [*_NO_SIZES, 1, 2, 3, 6, 1025],
+        "linear_key_head_dim": [*_NO_SIZES, 7, 16, 1 << 20],
+        "linear_value_head_dim": [*_NO_SIZES, 11, 24, 1 << 20],
+        "linear_conv_kernel_dim": [*_NO_SIZES, 1, 3, 5, 9],
+        "layer_types": [
+            ["linear_attention"], ["linear_attention"] * 2, ["full_attention"] * 2,
+            ["full_attention", "linear_attention"], ["linear_attention", "sliding_attention"],
+            [None, None], "linear_attention", [["linear_attention"]] * 2,
+        ],
+        "full_attention_interval": [0, -1, "2", 1 << 62],
+        "num_hidden_layers": [0, 1, 3, 4097, 1 << 62],
+    }  # fmt: skip
+    # layer_types says all of it.
+    harmless = [("full_attention_interval", value) for value in (0, -1, "2", 1 << 62)]
+    yield from _OF_RECURRENT.of_fields(values, harmless)
+    for value in (0, -1, "2", 1 << 62):
+        yield (
+            f"every {value}-th layer",
+            _OF_RECURRENT(
+                lambda folder, value=value: folder.config.update(
+                    {"layer_types": None, "full_attention_interval": value}
+                )
+            ),
+        )
+
+
+def _gemma_cases() -> Iterator[tuple[str, Damage]]:
+    names = [
+        "model.embed_tokens_per_layer.weight",
+        "model.per_layer_model_projection.weight",
+        "model.per_layer_projection_norm.weight",
+        "model.layers.0.per_layer_input_gate.weight",
+        "model.layers.3.per_layer_projection.weight",
+        "model.layers.1.self_attn.k_proj.weight",
+        "model.layers.2.self_attn.q_proj.weight",
+        "model.layers.3.layer_scalar",
+    ]
+    yield from ((f"no {name}", _OF_GEMMA.drop(name)) for name in names)
+    yield from _OF_GEMMA.of_tensors(names)
+    unread: list[Any] = [0, -1, 1 << 62, "4", 4.5, [4]]
+    values: dict[str, list[Any]] = {
+        "global_head_dim": [*_NO_SIZES, 16, 23, 1 << 20],
+        "num_global_key_value_heads": unread,
+        "num_kv_shared_layers": [-1, 0, 1, 4, 5, 1 << 62, "2", 2.5],
+        "hidden_size_per_layer_input": [-1, 0, 7, 1 << 40, "8", 8.5],
+        "vocab_size_per_layer_input": [0, -1, 47, 55, 1 << 62, "x"],
+        "sliding_window": [0, -1, "x", None],
+        "layer_types": [
+            ["full_attention"] * 4, ["sliding_attention"] * 4, ["full_attention"],
+            ["full_attention", "sliding_attention"] * 2, ["linear_attention"] * 4, "x",
+            ["sliding_attention", "sliding_attention", "full_attention", "full_attention"],
+        ],
+        "use_double_wide_mlp": ["x", 1, True],
+        "attention_k_eq_v": ["x", 1, True],
+        "enable_moe_block": ["x", 1, True],
+        "per_layer_config": ["x", [], {"9": {"head_dim": 16}}, {"0": {"hidden_size": 1}}],
+        "final_logit_softcapping": [0, -1.0, "x"],
+    }  # fmt: skip
+    # Layers whose values are no keys have as many KV heads as the others.
+    harmless = [("num_global_key_value_heads", value) for value in unread]
+    harmless.append(("final_logit_softcapping", 0))
+    yield from _OF_GEMMA.of_fields(values, harmless)
+
+
+def _damages() -> Iterator[tuple[str, Damage]]:
+    for model, of_model, cases in (
+        ("recurrent", _OF_RECURRENT, _recurrent_cases),
+        ("Gemma 4", _OF_GEMMA, _gemma_cases),
+    ):
+        yield f"{model}: nothing", of_model.nothing()
+        yield from ((f"{model}: {what}", damage) for what, damage in cases())
+
+
+def hostile_class() -> HostileClass:
+    """The class."""
+    return folder_class("hybrid_folders", _damages(), sample=60)
