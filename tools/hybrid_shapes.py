@@ -24,6 +24,11 @@ MROPE: dict[str, Any] = {
         "mrope_interleaved": True, "partial_rotary_factor": 0.25,
     },
 }  # fmt: skip
+# LFM2: the last layer has a convolution.
+CONVOLUTIONS: dict[str, Any] = {
+    **TINY, "num_hidden_layers": 5, "norm_eps": 1e-5,
+    "layer_types": ["conv", "conv", "full_attention", "conv", "conv"],
+}  # fmt: skip
 KINDS_OF_LAYERS = ["full_attention", "linear_attention", "linear_attention"]
 
 HYBRID_SHAPES: dict[str, dict[str, Any]] = {
@@ -40,6 +45,16 @@ HYBRID_SHAPES: dict[str, dict[str, Any]] = {
     },
     "tiny-qwen3_5_text": {
         "model_type": "qwen3_5_text", **TINY, **DELTA, **MROPE, "tie_word_embeddings": True,
+    },
+    "tiny-lfm2": {
+        "model_type": "lfm2", **CONVOLUTIONS, "intermediate_size": 200, "block_multiple_of": 48,
+        "block_ffn_dim_multiplier": 1.1, "tie_word_embeddings": True,
+    },
+    "tiny-lfm2_moe": {
+        "model_type": "lfm2_moe", **CONVOLUTIONS, "conv_L_cache": 4, "num_dense_layers": 1,
+        "layer_types": ["conv", "full_attention", "conv", "conv", "full_attention"],
+        "moe_intermediate_size": 48, "num_experts": 10, "num_experts_per_tok": 3,
+        "routed_scaling_factor": 1.5, "tie_word_embeddings": False,
     },
     # The last layer is recurrent, and each value head has queries of its own.
     "tiny-qwen3_5": {

@@ -318,7 +318,12 @@ _HY3_EXPERTS = _QWEN_EXPERTS | {
     "mlp.shared_experts.up_proj.bias": ("mlp.shared_mlp.up_proj.bias",),
     "mlp.shared_experts.down_proj.bias": ("mlp.shared_mlp.down_proj.bias",),
 }
+_LFM2_EXPERTS = {
+    "experts.gate_up_proj": ("experts.{}.w1.weight", "experts.{}.w3.weight"),
+    "experts.down_proj": ("experts.{}.w2.weight",),
+}
 HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
+    "lfm2_moe": _LFM2_EXPERTS,
     "qwen3_moe": _QWEN_EXPERTS,
     "olmoe": _QWEN_EXPERTS,
     "qwen2_moe": _QWEN_EXPERTS,
@@ -520,6 +525,8 @@ def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
             mean, spread = 1.0, 0.2
         elif name.endswith("conv1d.weight"):
             spread = 0.5
+        elif name.endswith("conv.conv.weight"):  # of products, which are multiplied once more
+            spread = 0.35
         elif model_type.startswith("gemma4") and name.endswith(QK_NORMS):
             mean, spread = 0.4, 0.2  # scores are not divided by the root of the size of a head
         elif parameter.dim() < 2 or name.endswith(QK_NORMS):

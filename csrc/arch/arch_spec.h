@@ -57,7 +57,7 @@ inline constexpr size_t kNumLinearRoles = std::size(kLinearRoles);
 constexpr bool IsOfExperts(LinearRole role) {
   return role == LinearRole::kExpertGateUp || role == LinearRole::kExpertDown;
 }
-// Whether it is of layers with linear attention.
+// Whether it is of layers with linear attention or a short convolution.
 constexpr bool IsOfDelta(LinearRole role) {
   return role == LinearRole::kDeltaInputs || role == LinearRole::kDeltaGates ||
          role == LinearRole::kDeltaOut;
@@ -96,13 +96,14 @@ enum class VectorRole : uint8_t {
   kLayerScale,    // [1]: of the residual behind the layer
   kExpertScales,  // [experts]: of the weights of experts
   // Of layers with linear attention:
-  kConvolution,  // [width, keys + keys + values]: of queries, keys and values, the oldest row first
+  kConvolution,  // [width, channels], the oldest row first: of queries, keys and values, or a short
+                 // convolution's
   kDecay,        // [value heads]: the logarithm of how fast each forgets
   kDecayBias,    // [value heads]: added to what says how fast it forgets
   kDeltaNorm,    // [value dim]: of what each value head gives
 };
 inline constexpr size_t kNumVectorRoles = 9;
-// Whether it is of layers with linear attention.
+// Whether it is of layers with linear attention or a short convolution.
 constexpr bool IsOfDelta(VectorRole role) { return role >= VectorRole::kConvolution; }
 
 // ---- Names of tensors ----
@@ -148,6 +149,7 @@ enum class Rows : uint8_t {
   kDeltaHeads,           // one of each value head
   kDeltaInputsOfGroups,  // of each key head: its q, its k, and v and gates of its value heads
   kDeltaGatesOfGroups,   // likewise: what its value heads write, and how fast they forget
+  kConvolutionInputs,    // of a short convolution: of each channel both gates and what they gate
 };
 
 // "model.layers.7.<name>.weight" (and ".bias") -> the next rows of a fused matrix. Of an expert,
@@ -262,7 +264,7 @@ struct Requirement {
 enum class SparseLayers : uint8_t {
   kAll,
   kEveryStep,    // each decoder_sparse_step-th layer, except those of mlp_only_layers
-  kBehindFirst,  // those from first_k_dense_replace on
+  kBehindFirst,  // those from first_k_dense_replace (ExpertRule::first_sparse) on
   kInterval,     // each moe_layer_interval-th one in [moe_layer_start_index, moe_layer_end_index]
   kListed,       // those that mlp_layer_types calls "sparse"; absent: all but the first one
   kListedOrBehindFirst,  // likewise; absent: as kBehindFirst
@@ -293,6 +295,7 @@ struct ExpertRule {
   bool shared_gate = false;         // the shared expert is weighed by the sigmoid of a logit
   bool biases = false;              // of the router and of the experts
   bool clamped_swiglu = false;      // swiglu_alpha, swiglu_limit
+  std::string_view first_sparse = "first_k_dense_replace";  // of kBehindFirst
   SparseLayers layers = SparseLayers::kAll;
   kernels::RouterScore score = kernels::RouterScore::kSoftmax;
   // What stands in for kGateUp and kDown in `projections`, in the spellings of checkpoints. The one
@@ -419,7 +422,11 @@ struct ArchSpec {
   // linear_num_value_heads, linear_key_head_dim, linear_value_head_dim, linear_conv_kernel_dim.
   bool has_delta_layers = false;
   std::span<const ProjectionName> split_qkvz{};  // in a GGUF file where has_split_qkvz_proj
-  bool gates_attention = false;                  // by what kGatedQ has alongside the queries
+  // Some layers have a gated short convolution: those that layer_types calls "conv", else all but
+  // those of full_attn_idxs. Fields: conv_L_cache.
+  bool has_short_convolutions = false;
+  bool adjusts_ffn_size = false;  // block_ff_dim, block_auto_adjust_ff_dim and what it reads
+  bool gates_attention = false;   // by what kGatedQ has alongside the queries
 
   ArchDefaults defaults{};
 };

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "arch/arch_spec.h"
+#include "arch/convolution_rows.h"
 #include "arch/dense_rows.h"
 #include "arch/expert_rows.h"
 #include "arch/gemma4_rows.h"
@@ -180,7 +181,7 @@ constexpr ArchSpec kFirstRows[] = {
 
 constexpr auto kArchitectures =
     Join(kFirstRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows,
-         kExpertRows, kOtherExpertRows, kHybridRows);
+         kExpertRows, kOtherExpertRows, kHybridRows, kConvolutionRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},

@@ -158,8 +158,8 @@ bool IsSparse(const ConfigFields& fields, const ExpertRule& rule, int64_t layer,
       if (fields.Has(kLayerTypes)) return IsListedAsSparse(fields, layer, num_layers);
       [[fallthrough]];
     case SparseLayers::kBehindFirst:
-      return layer >=
-             fields.Integer("first_k_dense_replace", rule.absent.first_sparse, 0, kMaxLayers);
+      return layer >= fields.Integer(std::string(rule.first_sparse).c_str(),
+                                     rule.absent.first_sparse, 0, kMaxLayers);
     case SparseLayers::kInterval: {
       const int64_t end = fields.Integer("moe_layer_end_index", -1, -1, kMaxLayers);
       return (layer + 1) % fields.Integer("moe_layer_interval", 1, 1, kMaxLayers) == 0 &&

@@ -60,26 +60,6 @@ std::vector<bool> DefaultWindows(const ConfigFields& fields, const ArchSpec& arc
   return has;
 }
 
-// Which layers have this type instead of full attention, by layer_types.
-std::vector<bool> LayersOfType(const ConfigFields& fields, size_t num_layers,
-                               const std::string& wanted) {
-  const std::vector<std::string> types = fields.Strings("layer_types");
-  if (types.size() != num_layers) {
-    fields.Fail("layer_types", "has " + std::to_string(types.size()) +
-                                   " entries, \"num_hidden_layers\" is " +
-                                   std::to_string(num_layers));
-  }
-  std::vector<bool> has;
-  for (const std::string& type : types) {
-    if (type != wanted && type != "full_attention") {
-      fields.Fail("layer_types",
-                  "= \"" + type + "\" is not supported; supported: full_attention, " + wanted);
-    }
-    has.push_back(type == wanted);
-  }
-  return has;
-}
-
 void ReadWindows(const ConfigFields& fields, const ArchSpec& arch, Layers& layers) {
   const WindowRule rule = arch.window_rule;
   if (rule == WindowRule::kNever) return;
@@ -108,6 +88,25 @@ void ReadWindows(const ConfigFields& fields, const ArchSpec& arch, Layers& layer
 }
 
 }  // namespace
+
+std::vector<bool> LayersOfType(const ConfigFields& fields, size_t num_layers,
+                               const std::string& wanted) {
+  const std::vector<std::string> types = fields.Strings("layer_types");
+  if (types.size() != num_layers) {
+    fields.Fail("layer_types", "has " + std::to_string(types.size()) +
+                                   " entries, \"num_hidden_layers\" is " +
+                                   std::to_string(num_layers));
+  }
+  std::vector<bool> has;
+  for (const std::string& type : types) {
+    if (type != wanted && type != "full_attention") {
+      fields.Fail("layer_types",
+                  "= \"" + type + "\" is not supported; supported: full_attention, " + wanted);
+    }
+    has.push_back(type == wanted);
+  }
+  return has;
+}
 
 Layers ReadLayers(const ConfigFields& fields, const ArchSpec& arch, size_t num_layers) {
   Layers layers(num_layers);

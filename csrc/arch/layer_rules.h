@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "arch/arch_spec.h"
@@ -19,7 +20,8 @@ struct LayerConfig {
   int64_t window = 0;  // 0: whole context
   int rope = 0;        // index into ModelConfig::ropes, or kNoRope
   bool has_experts = false;
-  bool is_recurrent = false;  // it has linear attention, and a state in place of keys and values
+  // It has linear attention or a short convolution, and a state in place of keys and values.
+  bool is_recurrent = false;
   // Sizes of its own; 0: those of ModelConfig.
   int64_t own_head_dim = 0;
   int64_t own_kv_heads = 0;
@@ -40,6 +42,10 @@ struct LayerConfig {
 // Layers with their windows and ropes. Throws LoadError.
 std::vector<LayerConfig> ReadLayers(const ConfigFields& fields, const ArchSpec& arch,
                                     size_t num_layers);
+
+// Which layers have this type instead of full attention, by layer_types. Throws LoadError.
+std::vector<bool> LayersOfType(const ConfigFields& fields, size_t num_layers,
+                               const std::string& wanted);
 
 // Says which layers have linear attention, in a family with such ones. Throws LoadError.
 void ReadRecurrentLayers(const ConfigFields& fields, std::vector<LayerConfig>& layers);

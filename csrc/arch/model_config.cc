@@ -170,7 +170,10 @@ void ReadSizes(const ConfigFields& fields, const TextSizes& sizes, ModelConfig& 
   };
   config.vocab_size = size("vocab_size", first(sizes.vocab_size, absent.vocab_size));
   config.hidden_size = size("hidden_size", sizes.hidden_size);
-  config.ffn_size = size(std::string(config.arch->ffn_size_field).c_str(), sizes.ffn_size);
+  const bool has_block = config.arch->adjusts_ffn_size && fields.Has("block_ff_dim");
+  config.ffn_size =
+      size(has_block ? "block_ff_dim" : std::string(config.arch->ffn_size_field).c_str(),
+           sizes.ffn_size);
   config.num_heads =
       size("num_attention_heads", first(sizes.num_heads, absent.num_attention_heads));
   // Here and for head_dim, null means what follows from other fields, whatever the family's
@@ -241,6 +244,7 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
   }
   config.layers = ReadLayers(fields, arch, config.layers.size());
   if (arch.has_delta_layers) ReadDelta(fields, config);
+  ReadShortConvolutions(fields, config);
   config.gates_attention = arch.gates_attention;
   ReadLayerSizes(fields, config);
   ReadLayerInputs(fields, config);
@@ -251,6 +255,9 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
   if (arch.reads_layer_thetas) ReadLayerThetas(fields, config.ropes, config.layers);
   config.max_positions = ExactPositions(config.ropes, lengths);
   config.tie_word_embeddings = fields.Bool(kTiedField, arch.defaults.tie_word_embeddings);
+  if (arch.has_short_convolutions) {
+    config.tie_word_embeddings = fields.Bool("tie_embedding", config.tie_word_embeddings);
+  }
   return config;
 }
 

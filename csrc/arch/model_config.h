@@ -56,6 +56,13 @@ struct DeltaConfig {
   int64_t inputs_size() const { return conv_size() + values_size(); }
 };
 
+// Gated short convolutions: the sizes of the layers that have one. Such a layer has the last width
+// - 1 rows of what its convolution reads in place of keys and values.
+struct ConvolutionConfig {
+  int64_t channels = 0;
+  int64_t width = 0;
+};
+
 // Inputs of the layers: each layer gets something of its own of a row's token. It is a row of a
 // table and a product of the token's embedding, both of which are for all layers, added and scaled
 // by the root of a half; the product is normalized first. A layer multiplies it with a gate of the
@@ -111,10 +118,11 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::vector<RopeConfig> ropes;
   std::vector<LayerConfig> layers;
 
-  std::optional<ExpertConfig> experts;  // of the layers that have them
-  std::optional<LatentConfig> latent;   // num_kv_heads and head_dim are those of pages
-  std::optional<DeltaConfig> delta;     // of the layers with linear attention
-  bool gates_attention = false;         // what a q head attends to is gated
+  std::optional<ExpertConfig> experts;           // of the layers that have them
+  std::optional<LatentConfig> latent;            // num_kv_heads and head_dim are those of pages
+  std::optional<DeltaConfig> delta;              // of the layers with linear attention
+  std::optional<ConvolutionConfig> convolution;  // of the layers with a short convolution
+  bool gates_attention = false;                  // what a q head attends to is gated
   std::optional<LayerInputConfig> layer_inputs;
 
   std::optional<DType> dtype;                // what the folder says of the weights
@@ -136,6 +144,14 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   }
   // Whether attention reads the tokens' embeddings alongside the hidden states.
   bool attends_to_joined() const { return draft_head && draft_head->layout->joins_in_attention; }
+  // Whether layers have states in place of keys and values; what those read and give in a row.
+  bool has_states() const { return delta || convolution; }
+  int64_t recurrent_inputs_size() const {
+    return delta ? delta->inputs_size() : convolution ? 3 * convolution->channels : 0;
+  }
+  int64_t recurrent_outputs_size() const {
+    return delta ? delta->values_size() : convolution ? convolution->channels : 0;
+  }
   // Those of a layer.
   int64_t head_dim_of(const LayerConfig& layer) const {
     return layer.own_head_dim != 0 ? layer.own_head_dim : head_dim;
@@ -213,6 +229,10 @@ void ReadLayerMath(const ConfigFields& fields, bool gelu_is_tanh, ModelConfig& c
 // the keys and values of the last layer of their kind in front of them, and have feed-forward
 // blocks of twice the size if use_double_wide_mlp.
 void ReadLayerSizes(const ConfigFields& fields, ModelConfig& config);
+
+// Of a family with arch.has_short_convolutions, sets config.convolution and which layers have one,
+// and the size of feed-forward blocks. Throws LoadError.
+void ReadShortConvolutions(const ConfigFields& fields, ModelConfig& config);
 
 // Of a family with arch.reads_layer_inputs, sets config.layer_inputs. Requires: its norm_eps is
 // known. Throws LoadError.

@@ -26,9 +26,10 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
     case LinearRole::kOut:
       return layer.is_recurrent ? 0 : 1;
     case LinearRole::kDeltaInputs:
-    case LinearRole::kDeltaGates:
     case LinearRole::kDeltaOut:
       return layer.is_recurrent ? 1 : 0;
+    case LinearRole::kDeltaGates:
+      return layer.is_recurrent && delta ? 1 : 0;
     case LinearRole::kGateUp:
     case LinearRole::kDown:
       return layer.has_experts ? 0 : 1;
@@ -70,9 +71,9 @@ int64_t ModelConfig::linear_rows(const LayerConfig& layer, LinearRole role) cons
     case LinearRole::kLayerInputGate:
       return layer_inputs->size;
     case LinearRole::kDeltaInputs:
-      return delta->inputs_size();
+      return recurrent_inputs_size();
     case LinearRole::kDeltaGates:
-      return 2 * delta->num_value_heads;
+      return delta ? 2 * delta->num_value_heads : 0;
     case LinearRole::kRouter:
       return experts->router_rows();
     case LinearRole::kExpertGateUp:
@@ -102,7 +103,7 @@ int64_t ModelConfig::linear_columns(const LayerConfig& layer, LinearRole role) c
     case LinearRole::kLayerInputGate:
       return hidden_size;
     case LinearRole::kDeltaOut:
-      return delta->values_size();
+      return recurrent_outputs_size();
     case LinearRole::kLayerInputUp:
       return layer_inputs->size;
     case LinearRole::kOut:

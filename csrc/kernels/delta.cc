@@ -24,17 +24,7 @@ void Check(const DeltaArgs& a) {
   MLC_CHECK(a.ld_inputs >= shape.channels() + shape.values() &&
             a.ld_gates >= 2 * shape.value_heads && a.ldo >= shape.values() &&
             a.workspace != nullptr);
-  for (int64_t i = 0; i < a.num_sequences; ++i) {
-    const DeltaSequence& s = a.sequences[i];
-    MLC_CHECK(s.num_rows > 0 && s.num_writes > 0 &&
-              s.writes[s.num_writes - 1].num_rows == s.num_rows)
-        << "sequence " << i << " leaves no state behind its " << s.num_rows << " rows";
-    int64_t last = 0;
-    for (const DeltaWrite& write : std::span(s.writes, static_cast<size_t>(s.num_writes))) {
-      MLC_CHECK(write.num_rows > last && write.state != nullptr && write.state != s.state);
-      last = write.num_rows;
-    }
-  }
+  for (int64_t i = 0; i < a.num_sequences; ++i) CheckSequence(a.sequences[i], i);
 }
 
 // What the convolution reads `back` rows before the first row of the slice; null: zeros.
@@ -120,6 +110,16 @@ void Count(KernelProfile& profile, const DeltaArgs& a) {
 }
 
 }  // namespace
+
+void CheckSequence(const DeltaSequence& s, int64_t i) {
+  MLC_CHECK(s.num_rows > 0 && s.num_writes > 0 && s.writes[s.num_writes - 1].num_rows == s.num_rows)
+      << "sequence " << i << " leaves no state behind its " << s.num_rows << " rows";
+  int64_t last = 0;
+  for (const DeltaWrite& write : std::span(s.writes, static_cast<size_t>(s.num_writes))) {
+    MLC_CHECK(write.num_rows > last && write.state != nullptr && write.state != s.state);
+    last = write.num_rows;
+  }
+}
 
 size_t DeltaWorkspaceBytes(int num_threads, const DeltaShape& shape) {
   return static_cast<size_t>(num_threads * DeltaScratchFloats(shape)) * sizeof(float);

@@ -67,6 +67,8 @@ struct DeltaArgs {
   int64_t num_sequences = 0;
   void* workspace = nullptr;  // DeltaWorkspaceBytes, aligned to kPackedAlignment
 };
+// Checks that sequence `i` leaves states in order, the last one behind all its rows.
+void CheckSequence(const DeltaSequence& s, int64_t i);
 MLC_NATIVE_PRIVATE_API size_t DeltaWorkspaceBytes(int num_threads, const DeltaShape& shape);
 // Requires: no state is read and written, or written twice, by a call.
 MLC_NATIVE_PRIVATE_API void DeltaRule(const Cpu& cpu, const DeltaArgs& args);

@@ -12,6 +12,7 @@ constexpr int kNumFixed = static_cast<int>(KernelKind::kLinear);
 constexpr std::string_view kKernelNames[] = {"inputs of linears",
                                              "attention",
                                              "delta rule",
+                                             "short convolution",
                                              "normalize",
                                              "rope",
                                              "scale",

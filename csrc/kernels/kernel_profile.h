@@ -25,6 +25,7 @@ enum class KernelKind : uint8_t {
   kInputs,  // the inputs of linears converted to what their formats multiply with
   kAttention,
   kDelta,
+  kConvolution,
   kNormalize,
   kRope,
   kScale,

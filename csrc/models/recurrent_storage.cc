@@ -2,20 +2,25 @@
 
 #include <algorithm>
 
+#include "kernels/short_convolution.h"
+
 namespace mlc_native {
 namespace {
 
 // In whole cache lines.
 int64_t LayerFloats(const ModelConfig& config) {
   constexpr int64_t kLine = kernels::kPackedAlignment / sizeof(float);
-  const int64_t floats = kernels::DeltaStateFloats(RecurrentStorage::ShapeOf(*config.delta));
+  const int64_t floats = config.delta
+                             ? kernels::DeltaStateFloats(RecurrentStorage::ShapeOf(*config.delta))
+                             : kernels::ConvolutionStateFloats(config.convolution->channels,
+                                                               config.convolution->width);
   return (floats + kLine - 1) / kLine * kLine;
 }
 
 }  // namespace
 
 int64_t RecurrentStorage::BytesPerSlot(const ModelConfig& config) {
-  if (!config.delta) return 0;
+  if (!config.has_states()) return 0;
   const auto layers = std::ranges::count(config.layers, true, &LayerConfig::is_recurrent);
   return layers * LayerFloats(config) * static_cast<int64_t>(sizeof(float));
 }

@@ -1,6 +1,7 @@
-// RecurrentStorage is the memory of the states of layers with linear attention; kv/ decides which
-// sequence, or which cached prefix, holds a slot. A slot has the states of all these layers of one
-// sequence at one position. Owned by one model; its thread only.
+// RecurrentStorage is the memory of the states of layers that have these in place of keys and
+// values: those with linear attention or with a short convolution. kv/ decides which sequence, or
+// which cached prefix, holds a slot. A slot has the states of all these layers of one sequence at
+// one position. Owned by one model; its thread only.
 #pragma once
 
 #include <cstdint>

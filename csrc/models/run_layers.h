@@ -112,7 +112,14 @@ concept RunsDeltaLayers = requires(Ops ops, size_t layer) {
   ops.RunDeltaRule(layer);
 };
 
-// Whether the layer has linear attention.
+// An Ops of a model whose layers may have short convolutions.
+template <typename Ops>
+concept RunsConvolutions = requires(Ops ops, size_t layer) {
+  // The gated short convolution: from what kDeltaInputs leaves to what kDeltaOut reads.
+  ops.RunShortConvolution(layer);
+};
+
+// Whether the layer has a state in place of keys and values.
 template <typename Weights>
 bool IsRecurrent(const Weights& weights) {
   return weights.num_experts(LinearRole::kDeltaInputs) > 0;
@@ -123,9 +130,13 @@ template <typename Weights, typename Ops>
 void Attention(const Weights& weights, size_t layer, Ops& ops) {
   if constexpr (RunsDeltaLayers<Ops>) {
     if (IsRecurrent(weights)) {
+      const bool has_gates = weights.num_experts(LinearRole::kDeltaGates) > 0;
       ops.Project(layer, LinearRole::kDeltaInputs);
-      ops.Project(layer, LinearRole::kDeltaGates);
+      if (has_gates) ops.Project(layer, LinearRole::kDeltaGates);
       if constexpr (CopiesStreams<Ops>) ops.CopyStream(layer);
+      if constexpr (RunsConvolutions<Ops>) {
+        if (!has_gates) return ops.RunShortConvolution(layer);
+      }
       return ops.RunDeltaRule(layer);
     }
   }

@@ -67,11 +67,11 @@ int64_t LatentWidth(const ModelConfig& config) {
   return config.latent_size() + (config.latent->q_rank > 0 ? config.query_up_size() : 0);
 }
 
-// Floats per row of what linear attention works on.
+// Floats per row of what linear attention or a short convolution works on.
 int64_t DeltaWidth(const ModelConfig& config) {
-  if (!config.delta) return 0;
-  return config.delta->inputs_size() + config.linear_rows({}, LinearRole::kDeltaGates) +
-         config.delta->values_size();
+  if (!config.has_states()) return 0;
+  return config.recurrent_inputs_size() + config.linear_rows({}, LinearRole::kDeltaGates) +
+         config.recurrent_outputs_size();
 }
 
 // Floats per row of what attention and the feed-forward block work on, one after the other.
@@ -114,9 +114,9 @@ int64_t LinearInputWidth(const ModelConfig& config) {
                           config.num_heads * width(std::max(latent.plain_dim, latent.kv_rank)));
   }
   const int64_t widest =
-      std::max({config.hidden_size, OutputInputWidth(config),
-                config.delta ? config.delta->values_size() : 0, JoinedWidth(config),
-                config.draft_input_size(), config.layer_inputs ? config.layer_inputs->size : 0});
+      std::max({config.hidden_size, OutputInputWidth(config), config.recurrent_outputs_size(),
+                JoinedWidth(config), config.draft_input_size(),
+                config.layer_inputs ? config.layer_inputs->size : 0});
   const int64_t dense = std::max(width(widest), of_latents);
   if (!config.experts) return dense;
   const ExpertConfig& experts = *config.experts;
@@ -264,7 +264,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
   positions_.resize(static_cast<size_t>(max_num_rows));
   slots_.resize(static_cast<size_t>(max_num_rows));
   sequences_.resize(static_cast<size_t>(max_num_rows));
-  if (config_.delta) {
+  if (config_.has_states()) {
     delta_sequences_.resize(static_cast<size_t>(max_num_rows));
     delta_writes_.reserve(static_cast<size_t>(max_num_rows));
   }
@@ -284,13 +284,13 @@ void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
   buffers_.attention = {data + max_num_rows * width, QueryWidth(config_)};
   buffers_.projected_inputs = {data, config_.layer_inputs_size()};
   buffers_.layer_gate = {data, config_.layer_inputs ? 2 * config_.layer_inputs->size : 0};
-  if (config_.delta) {
-    const int64_t inputs = config_.delta->inputs_size();
+  if (config_.has_states()) {
+    const int64_t inputs = config_.recurrent_inputs_size();
     const int64_t num_gates = config_.linear_rows({}, LinearRole::kDeltaGates);
     buffers_.delta_inputs = {data, inputs};
     buffers_.delta_gates = {data + max_num_rows * inputs, num_gates};
     buffers_.delta_output = {data + max_num_rows * (inputs + num_gates),
-                             config_.delta->values_size()};
+                             config_.recurrent_outputs_size()};
   }
   if (config_.latent) {
     float* const latents = buffers_.attention.data + max_num_rows * buffers_.attention.width;

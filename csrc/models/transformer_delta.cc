@@ -1,5 +1,6 @@
-// Layers with linear attention on the CPU's kernels: which states the rows of a batch read and
-// write, and the gated delta rule.
+// Layers with states on the CPU's kernels: which ones the rows of a batch read and write, the gated
+// delta rule, and short convolutions.
+#include "kernels/short_convolution.h"
 #include "models/transformer_ops.h"
 #include "support/check.h"
 
@@ -37,6 +38,20 @@ void Transformer::PlaceStates(const ForwardBatch& batch, size_t layer) {
         .num_writes = std::ssize(s.recurrent_writes)};
     at += s.recurrent_writes.size();
   }
+}
+
+void Transformer::Ops::RunShortConvolution(size_t layer) {
+  const CpuDecoderWeights::Layer& weights = model_.weights_.layers[layer];
+  model_.PlaceStates(batch_, layer);
+  kernels::ShortConvolution(model_.cpu_, {.channels = config_.convolution->channels,
+                                          .width = config_.convolution->width,
+                                          .inputs = buffers_.delta_inputs.data,
+                                          .ld_inputs = buffers_.delta_inputs.width,
+                                          .weights = weights.vector(VectorRole::kConvolution),
+                                          .out = buffers_.delta_output.data,
+                                          .ldo = buffers_.delta_output.width,
+                                          .sequences = model_.delta_sequences_.data(),
+                                          .num_sequences = std::ssize(batch_.sequences)});
 }
 
 void Transformer::Ops::RunDeltaRule(size_t layer) {

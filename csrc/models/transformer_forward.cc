@@ -30,7 +30,7 @@ LogitsView Transformer::Forward(const ForwardBatch& batch) {
                     "copied; load the model again");
   }
   PlacePositions(batch);
-  if (config_.delta) CheckRecurrentSlots(batch);
+  if (config_.has_states()) CheckRecurrentSlots(batch);
   ChooseLastRows(batch);
   Ops ops(*this, batch);
   RunLayers(weights_, ops);

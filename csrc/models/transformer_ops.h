@@ -53,6 +53,7 @@ class Transformer::Ops {
   void RotateAndWriteKv(size_t layer);
   void Attend(size_t layer);
   void RunDeltaRule(size_t layer);
+  void RunShortConvolution(size_t layer);
   void Activate(size_t layer);
   void ChooseExperts(size_t layer);
   void ActivateShared();

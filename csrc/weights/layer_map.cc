@@ -97,7 +97,9 @@ class LayerBuilder {
   void AddVector(const std::string& name, VectorRole role) {
     size_t& index = parameters_.vectors[static_cast<size_t>(role)];
     if (role == VectorRole::kConvolution) {
-      const std::vector<int64_t> shape = {config_.delta->conv_width, config_.delta->conv_size()};
+      const std::vector<int64_t> shape =
+          config_.delta ? std::vector{config_.delta->conv_width, config_.delta->conv_size()}
+                        : std::vector{config_.convolution->width, config_.convolution->channels};
       index = map_.AddWhole(ParameterForm::kVector, name, shape);
       map_.slots.back().joined = {.transposed = true, .of_channels = true};
       map_.parameters.back().in_float32 = true;

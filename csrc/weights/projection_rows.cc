@@ -50,6 +50,8 @@ int64_t RowsOfProjection(const ModelConfig& config, const LayerConfig& layer, Ro
       return config.delta->inputs_size();
     case Rows::kDeltaGatesOfGroups:
       return 2 * config.delta->num_value_heads;
+    case Rows::kConvolutionInputs:
+      return config.recurrent_inputs_size();
     case Rows::kLayerInput:
       return config.layer_inputs->size;
   }

@@ -8,6 +8,7 @@
 
 #include "kernels/delta_rule.h"
 #include "kernels/kernels.h"
+#include "kernels/short_convolution.h"
 
 namespace mlc_native::kernels {
 
@@ -87,6 +88,8 @@ struct AttentionKernels {
 
 struct DeltaKernels {
   void (*delta_rule)(const DeltaArgs&, const DeltaChunk&);
+  void (*short_convolution)(const ConvolutionArgs&, const DeltaSequence&, int64_t channel_begin,
+                            int64_t channel_end);
 };
 
 struct RowKernels {

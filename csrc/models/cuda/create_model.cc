@@ -82,6 +82,7 @@ std::string_view WhatIsMissing(const ModelConfig& config) {
     return "layers that differ in the sizes of heads or feed-forward blocks, or share keys and "
            "values,";
   }
+  if (config.convolution) return "layers with short convolutions";
   if (config.layer_inputs) return "embeddings of tokens for each layer";
   if (has_norm(NormRole::kRouter)) return "experts beside a block that every row passes";
   if (has_norm(NormRole::kV)) return "norms of values";

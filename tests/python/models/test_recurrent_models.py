@@ -1,4 +1,5 @@
-"""Engines with linear attention: where prompts start, and that nothing changes an answer."""
+"""Engines with linear attention or short convolutions: where prompts start, and that nothing
+changes an answer."""
 
 from __future__ import annotations
 
@@ -25,10 +26,14 @@ SYSTEM = "You are a patient teacher who never gives up. "
 pytestmark = pytest.mark.emulated(slow=True)
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+@pytest.fixture(scope="module", params=["tiny-qwen3_5_text", "tiny-lfm2", "tiny-lfm2_moe"])
+def model(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, is_cpu: bool
+) -> str:
     """A checkpoint whose answers do not repeat themselves at once."""
-    return str(make_checkpoint("tiny-qwen3_5_text", tmp_path_factory.mktemp("qwen") / "model"))
+    if "lfm2" in request.param and not is_cpu:
+        pytest.skip("CUDA refuses short convolutions")
+    return str(make_checkpoint(request.param, tmp_path_factory.mktemp("model") / "model"))
 
 
 @pytest.fixture

@@ -1,0 +1,152 @@
+// Short convolutions of every ISA against sums in double precision.
+#include "kernels/short_convolution.h"
+
+#include <cmath>
+
+#include "kernels/test_util.h"
+#include "support/check.h"
+
+namespace mlc_native::kernels {
+namespace {
+
+struct ConvolutionSizes {
+  int64_t channels;
+  int64_t width;
+};
+// Those of a real model, some that no vector divides, and the widest one.
+constexpr ConvolutionSizes kConvolutions[] = {{2048, 3}, {67, 4}, {5, 2}, {130, 8}};
+
+class ShortConvolutionTest : public KernelTest {
+ protected:
+  struct Inputs {
+    ConvolutionSizes sizes;
+    int64_t rows;
+    Floats inputs;
+    Floats weights;
+  };
+
+  Inputs MakeInputs(const ConvolutionSizes& sizes, int64_t rows) {
+    return {sizes, rows, Random(rows * 3 * sizes.channels), Random(sizes.width * sizes.channels)};
+  }
+
+  // The first row of a sequence begins with zeros.
+  static std::vector<double> Reference(const Inputs& in) {
+    const int64_t n = in.sizes.channels, width = in.sizes.width;
+    std::vector<double> out;
+    for (int64_t row = 0; row < in.rows; ++row) {
+      for (int64_t c = 0; c < n; ++c) {
+        double sum = 0;
+        for (int64_t i = 0; i < width; ++i) {
+          const int64_t from = row - (width - 1) + i;
+          if (from < 0) continue;
+          const float* const at = &in.inputs[static_cast<size_t>(from * 3 * n + c)];
+          sum += double{in.weights[static_cast<size_t>(i * n + c)]} * at[0] * at[2 * n];
+        }
+        out.push_back(sum * in.inputs[static_cast<size_t>((row * 3 + 1) * n + c)]);
+      }
+    }
+    return out;
+  }
+
+  static int64_t StateFloats(const Inputs& in) {
+    return ConvolutionStateFloats(in.sizes.channels, in.sizes.width);
+  }
+
+  void Call(const Inputs& in, std::span<const DeltaSequence> sequences, int threads,
+            Poisoned* out) {
+    ShortConvolution(Threads(threads), {.channels = in.sizes.channels,
+                                        .width = in.sizes.width,
+                                        .inputs = in.inputs.data(),
+                                        .ld_inputs = 3 * in.sizes.channels,
+                                        .weights = in.weights.data(),
+                                        .out = out->data.data(),
+                                        .ldo = out->ld,
+                                        .sequences = sequences.data(),
+                                        .num_sequences = std::ssize(sequences)});
+  }
+
+  // A sequence fed in slices of these lengths, which read and write states in turn.
+  Floats Run(const Inputs& in, const std::vector<int64_t>& slices, int threads) {
+    Poisoned out(in.rows, in.sizes.channels, 5);
+    Floats states[2] = {Floats(StateFloats(in), NAN), Floats(StateFloats(in), NAN)};
+    int64_t row = 0;
+    for (size_t i = 0; i < slices.size(); ++i) {
+      const DeltaWrite write{slices[i], states[i % 2].data()};
+      const DeltaSequence sequence{.row_begin = row,
+                                   .num_rows = slices[i],
+                                   .state = i == 0 ? nullptr : states[(i + 1) % 2].data(),
+                                   .writes = &write,
+                                   .num_writes = 1};
+      Call(in, {&sequence, 1}, threads, &out);
+      row += slices[i];
+    }
+    MLC_CHECK(row == in.rows);
+    out.ExpectPaddingUntouched();
+    return out.Dense();
+  }
+};
+
+TEST_P(ShortConvolutionTest, MatchesSumsInDouble) {
+  for (const ConvolutionSizes& sizes : kConvolutions) {
+    const Inputs in = MakeInputs(sizes, 30);
+    ExpectClose(Run(in, {in.rows}, 2), Reference(in), 1e-5);
+  }
+}
+
+TEST_P(ShortConvolutionTest, BitsDoNotDependOnSlicesAndThreads) {
+  for (const ConvolutionSizes& sizes : kConvolutions) {
+    const Inputs in = MakeInputs(sizes, 30);
+    const Floats whole = Run(in, {30}, 1);
+    for (const auto& slices : std::vector<std::vector<int64_t>>{
+             {1, 29}, {2, 1, 1, 26}, {16, 14}, std::vector<int64_t>(30, 1)}) {
+      EXPECT_EQ(Run(in, slices, 3), whole) << slices.size() << " slices";
+    }
+  }
+}
+
+// States within a slice are those that slices up to there leave. Sequences of a batch have what
+// they have alone, and a call may be repeated.
+TEST_P(ShortConvolutionTest, LeavesStatesWithinASliceAndKeepsSequencesApart) {
+  const Inputs in = MakeInputs(kConvolutions[1], 30);
+  const auto floats = static_cast<size_t>(StateFloats(in));
+  std::vector<Floats> states(4, Floats(floats, NAN));
+  const DeltaWrite writes[] = {
+      {1, states[0].data()}, {17, states[1].data()}, {25, states[2].data()}};
+  const DeltaWrite other{5, states[3].data()};
+  const DeltaSequence sequences[] = {
+      {.row_begin = 0, .num_rows = 25, .writes = writes, .num_writes = 3},
+      {.row_begin = 25, .num_rows = 5, .writes = &other, .num_writes = 1}};
+  Poisoned together(30, in.sizes.channels, 0), alone(30, in.sizes.channels, 0);
+  for (int repeated = 0; repeated < 2; ++repeated) Call(in, sequences, 3, &together);
+  for (const DeltaSequence& sequence : sequences) {
+    for (int64_t i = 0; i < sequence.num_writes; ++i) {
+      Floats state(floats, NAN);
+      const DeltaWrite write{sequence.writes[i].num_rows, state.data()};
+      const DeltaSequence part{.row_begin = sequence.row_begin,
+                               .num_rows = write.num_rows,
+                               .writes = &write,
+                               .num_writes = 1};
+      Call(in, {&part, 1}, 1, &alone);
+      EXPECT_TRUE(SameBits(state.data(), sequence.writes[i].state, StateFloats(in))) << i;
+    }
+  }
+  EXPECT_EQ(together.Dense(), alone.Dense());
+}
+
+TEST_P(ShortConvolutionTest, RefusesWhatCannotBeRepeated) {
+  const Inputs in = MakeInputs(kConvolutions[2], 4);
+  Floats state(static_cast<size_t>(StateFloats(in)));
+  Poisoned out(4, in.sizes.channels, 0);
+  const auto call = [&](const DeltaWrite& write, const float* from) {
+    const DeltaSequence sequence{.num_rows = 4, .state = from, .writes = &write, .num_writes = 1};
+    Call(in, {&sequence, 1}, 1, &out);
+  };
+  EXPECT_THROW(call({3, state.data()}, nullptr), InternalError);
+  EXPECT_THROW(call({4, state.data()}, state.data()), InternalError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, ShortConvolutionTest, ::testing::ValuesIn(IsaNames()),
+                         [](const auto& isa) { return isa.param; });
+
+}  // namespace
+}  // namespace mlc_native::kernels
