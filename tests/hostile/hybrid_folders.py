@@ -1,5 +1,6 @@
-"""Hostile folders of models whose layers are of several kinds: linear attention beside attention
-(Qwen3.5), and layers that differ in their heads, share keys and have inputs of their own (Gemma 4).
+"""Hostile folders of models whose layers are of several kinds: linear attention (Qwen3.5) or short
+convolutions (LFM2) beside attention, and layers that differ in their heads, share keys and have
+inputs of their own (Gemma 4).
 """
 
 from __future__ import annotations
@@ -36,6 +37,14 @@ _RECURRENT = _SHARED | {
     "linear_value_head_dim": 12,
     "linear_conv_kernel_dim": 4,
 }
+_CONVOLUTIONS = _SHARED | {
+    "architectures": ["Lfm2ForCausalLM"],
+    "model_type": "lfm2",
+    "num_hidden_layers": 2,
+    "layer_types": ["conv", "full_attention"],
+    "conv_L_cache": 3,
+    "block_auto_adjust_ff_dim": False,
+}
 _GEMMA = _SHARED | {
     "architectures": ["Gemma4ForCausalLM"],
     "model_type": "gemma4_text",
@@ -63,6 +72,13 @@ _DELTA_SHAPES = {
     "dt_bias": (4,),
     "norm.weight": (12,),
     "out_proj.weight": (_HIDDEN, 4 * 12),
+}
+
+
+_CONVOLUTION_SHAPES = {
+    "in_proj.weight": (3 * _HIDDEN, _HIDDEN),
+    "conv.weight": (_HIDDEN, 1, 3),
+    "out_proj.weight": (_HIDDEN, _HIDDEN),
 }
 
 
@@ -98,6 +114,23 @@ def _recurrent_tensors() -> Tensors:
     return _filled(delta | _of_layer(0, both) | _of_layer(1, both | _attention(4, 16)))
 
 
+def _convolution_tensors() -> Tensors:
+    ffn = {
+        "feed_forward.w1": (_FFN, _HIDDEN),
+        "feed_forward.w3": (_FFN, _HIDDEN),
+        "feed_forward.w2": (_HIDDEN, _FFN),
+    }
+    both = {"operator_norm": (_HIDDEN,), "ffn_norm": (_HIDDEN,)} | ffn
+    names = {"q_norm": "q_layernorm", "k_norm": "k_layernorm", "o_proj": "out_proj"}
+    attention = {}
+    for name, shape in _attention(2, 16).items():
+        last = name.split(".")[-1]
+        attention[f"self_attn.{names.get(last, last)}"] = shape
+    convolution = {f"layers.0.conv.{name}": shape for name, shape in _CONVOLUTION_SHAPES.items()}
+    tensors = _filled(convolution | _of_layer(0, both) | _of_layer(1, both | attention))
+    return tensors | {"model.embedding_norm.weight": tensors.pop("model.norm.weight")}
+
+
 def _gemma_tensors() -> Tensors:
     count, size = _GEMMA["num_hidden_layers"], _GEMMA["hidden_size_per_layer_input"]
     shapes: dict[str, tuple[int, ...]] = {
@@ -120,6 +153,7 @@ def _gemma_tensors() -> Tensors:
 
 
 _OF_RECURRENT = Damages(_RECURRENT, _recurrent_tensors)
+_OF_CONVOLUTIONS = Damages(_CONVOLUTIONS, _convolution_tensors)
 _OF_GEMMA = Damages(_GEMMA, _gemma_tensors)
 _NO_SIZES: list[Any] = [0, -1, 1 << 62, "4", 4.5, [4], True]
 
@@ -160,6 +194,45 @@ def _recurrent_cases() -> Iterator[tuple[str, Damage]]:
             _OF_RECURRENT(
                 lambda folder, value=value: folder.config.update(
                     {"layer_types": None, "full_attention_interval": value}
+                )
+            ),
+        )
+
+
+def _convolution_cases() -> Iterator[tuple[str, Damage]]:
+    names = [f"model.layers.0.conv.{name}" for name in _CONVOLUTION_SHAPES]
+    yield from ((f"no {name}", _OF_CONVOLUTIONS.drop(name)) for name in names)
+    yield from _OF_CONVOLUTIONS.of_tensors(names)
+    values: dict[str, list[Any]] = {
+        "conv_L_cache": [*_NO_SIZES, 1, 2, 4, 9],
+        "conv_bias": [True, "x", 1],
+        "layer_types": [
+            ["conv"] * 2, ["full_attention"] * 2, ["conv"], ["conv", "linear_attention"], "conv",
+            ["full_attention", "conv"], [None, None],
+        ],
+        "block_auto_adjust_ff_dim": [True, "x", 1],
+        "block_ff_dim": [0, -1, 63, 1 << 62, "64"],
+    }  # fmt: skip
+    yield from _OF_CONVOLUTIONS.of_fields(values)
+    for value in ([0, 2], [-1], ["1"], [1 << 62], 1, "x", [0], []):
+        yield (
+            f"attention in {value}",
+            _OF_CONVOLUTIONS(
+                lambda folder, value=value: folder.config.update(
+                    {"layer_types": None, "full_attn_idxs": value}
+                )
+            ),
+        )
+    for field, value in (("block_ffn_dim_multiplier", 1e300), ("block_multiple_of", 0)):
+        yield (
+            f"{field} = {value}",
+            _OF_CONVOLUTIONS(
+                lambda folder, field=field, value=value: folder.config.update(
+                    {
+                        "block_auto_adjust_ff_dim": True,
+                        "block_ffn_dim_multiplier": 1.0,
+                        field: value,
+                    }
                 )
             ),
         )
@@ -206,6 +279,7 @@ def _gemma_cases() -> Iterator[tuple[str, Damage]]:
 def _damages() -> Iterator[tuple[str, Damage]]:
     for model, of_model, cases in (
         ("recurrent", _OF_RECURRENT, _recurrent_cases),
+        ("convolutions", _OF_CONVOLUTIONS, _convolution_cases),
         ("Gemma 4", _OF_GEMMA, _gemma_cases),
     ):
         yield f"{model}: nothing", of_model.nothing()
