@@ -42,6 +42,8 @@ inline constexpr auto kLfm2JoinedExperts = Join(kLfm2Router, kLfm2Joined);
 inline constexpr ExpertSpelling kLfm2Spellings[] = {
     {kLfm2EachExpert, "feed_forward.expert_bias"},
     {kLfm2JoinedExperts, "feed_forward.expert_bias"},
+    {kLfm2EachExpert},
+    {kLfm2JoinedExperts},
 };
 
 constexpr ArchSpec Lfm2(std::string_view architecture) {

@@ -34,7 +34,7 @@ def inspect_model(model: str | Path, quantization: str | None = None) -> dict[st
         * if the folder loads: ``weight_format``; ``bits_per_weight``, of all parameters in
           memory; ``memory``, the bytes of the weights as they are
           (``auto``), as floats and with each ``quantization``; ``kv_bytes_per_token``;
-          ``recurrent_bytes_per_slot``, of the state of layers with linear attention; ``unused``,
+          ``recurrent_bytes_per_slot``, of the states of layers that have such; ``unused``,
           tensors and files that the model does not use;
         * ``has_tokenizer``.
 
