@@ -40,7 +40,8 @@ class Converter {
   explicit Converter(const GgufFile& first) : family_(FamilyOf(first)) {
     const std::string key = std::string(family_.name) + ".attention.head_count";
     heads_ = first.IntegerOfLayers(key).value_or(0);
-    if (family_.layers_differ && first.IsList(key + "_kv")) {
+    const bool may_differ = family_.layers_differ || family_.has_convolutions;
+    if (may_differ && first.IsList(key + "_kv")) {
       kv_heads_of_layers_ = first.Integers(key + "_kv");
     } else {
       kv_heads_ = first.IntegerOfLayers(key + "_kv").value_or(heads_);

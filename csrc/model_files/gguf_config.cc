@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -42,6 +41,7 @@ constexpr Renamed kIntegers[] = {
     {"expert_group_used_count", "topk_group"},
     {"leading_dense_block_count", "first_k_dense_replace"},
     {"leading_dense_block_count", "moe_layer_start_index"},
+    {"leading_dense_block_count", "num_dense_layers"},
     {"interleave_moe_layer_step", "moe_layer_interval"},
     {"full_attention_interval", "full_attention_interval"},
     {"ssm.group_count", "linear_num_key_heads"},
@@ -154,9 +154,9 @@ class ConfigWriter {
       file_.Fail(key, "= " + std::to_string(given) + " is not supported for this family (only " +
                           std::to_string(known) + ")");
     }
-    json_.Add("enable_moe_block", true);
-    json_.Add("norm_topk_prob",
-              file_.Bool(Key("expert_weights_norm")).value_or(family_.renormalizes));
+    json_.Add("enable_moe_block", true)
+        .Add("norm_topk_prob",
+             file_.Bool(Key("expert_weights_norm")).value_or(family_.renormalizes));
   }
 
   bool Has(std::string_view tensor) const { return parts_.Has(tensor); }
@@ -183,12 +183,14 @@ class ConfigWriter {
   // Whether a key says something else where heads are made of latents, or layers differ.
   bool HasOwnMeaning(std::string_view key) const {
     const bool is_of_heads = key == "attention.head_count_kv" || key == "attention.key_length";
+    if (family_.has_convolutions) return key == "attention.head_count_kv";
     return family_.layers_differ ? is_of_heads || key == "feed_forward_length"
                                  : family_.is_latent && is_of_heads;
   }
 
   void WriteSizes() {
     if (family_.layers_differ) return WriteGgufLayerSizes(parts_, family_.name, json_);
+    if (family_.has_convolutions) WriteGgufConvolutions(parts_, family_.name, json_);
     family_.is_latent ? WriteLatentSizes() : WriteDerivedSizes();
     WriteRope();
   }
@@ -282,12 +284,6 @@ class ConfigWriter {
     json_.EndArray();
   }
 
-  void PutNoWindows() {
-    constexpr int64_t kMaxLayers = 1 << 16;  // above what the reader of the configuration allows
-    PutLayerTypes(std::vector<int64_t>(
-        static_cast<size_t>(std::clamp(NumLayers().value_or(0), int64_t{0}, kMaxLayers))));
-  }
-
   // A window of 0 is none. The pattern is a list, or says that every n-th layer has no window.
   void WriteWindows() {
     const std::optional<int64_t> window = file_.Integer(Key("attention.sliding_window"));
@@ -295,7 +291,10 @@ class ConfigWriter {
       json_.Add("sliding_window", *window);
     } else if (window || family_.may_lack_windows) {
       json_.Name("sliding_window").Null();
-      if (family_.may_lack_windows) return PutNoWindows();
+      constexpr int64_t kMost = 1 << 16;  // above what the reader of the configuration allows
+      const auto layers =
+          static_cast<size_t>(std::clamp<int64_t>(NumLayers().value_or(0), 0, kMost));
+      if (family_.may_lack_windows) return PutLayerTypes(std::vector<int64_t>(layers));
     }
     const std::string key = Key("attention.sliding_window_pattern");
     if (!file_.IsList(key)) return Add("sliding_window_pattern", file_.Integer(key));

@@ -17,6 +17,7 @@ constexpr char kLayerNormEps[] = "attention.layer_norm_epsilon";
 constexpr GgufTensorName kOutside[] = {
     {"token_embd", "model.embed_tokens"},
     {"output_norm", "model.norm"},
+    {"token_embd_norm", "model.embedding_norm"},
     {"output", "lm_head"},
     {"per_layer_token_embd", "model.embed_tokens_per_layer"},
     {"per_layer_model_proj", "model.per_layer_model_projection"},
@@ -61,6 +62,24 @@ constexpr GgufTensorName kGemma4[] = {
     {"proj", "per_layer_projection"},
     {"post_norm", "post_per_layer_input_norm"},
     {"layer_output_scale", "layer_scalar", false},
+};
+constexpr GgufTensorName kLfm2[] = {
+    {"attn_norm", "operator_norm"},
+    {"attn_output", "self_attn.out_proj"},
+    {"attn_q_norm", "self_attn.q_layernorm"},
+    {"attn_k_norm", "self_attn.k_layernorm"},
+    {"shortconv.in_proj", "conv.in_proj"},
+    {"shortconv.conv", "conv.conv", true, 3, 1},
+    {"shortconv.out_proj", "conv.out_proj"},
+    {"ffn_norm", "ffn_norm"},
+    {"ffn_gate", "feed_forward.w1"},
+    {"ffn_up", "feed_forward.w3"},
+    {"ffn_down", "feed_forward.w2"},
+    {"ffn_gate_inp", "feed_forward.gate"},
+    {"exp_probs_b", "feed_forward.expert_bias", false, 1},
+    {"ffn_gate_exps", "feed_forward.experts.#.w1"},
+    {"ffn_up_exps", "feed_forward.experts.#.w3"},
+    {"ffn_down_exps", "feed_forward.experts.#.w2"},
 };
 constexpr GgufTensorName kFusedFfn[] = {{"ffn_up", "mlp.gate_up_proj"}};
 constexpr GgufTensorName kPhi3[] = {
@@ -206,6 +225,13 @@ constexpr GgufFamily kFamilies[] = {
      .gating = GgufGating::kSoftmax,
      .renormalizes = true,
      .names = kGemma4},
+    {.name = "lfm2", .architecture = "Lfm2ForCausalLM", .has_convolutions = true, .names = kLfm2},
+    {.name = "lfm2moe",
+     .architecture = "Lfm2MoeForCausalLM",
+     .has_convolutions = true,
+     .gating = GgufGating::kSigmoid,
+     .renormalizes = true,
+     .names = kLfm2},
     {.name = "olmo2",
      .architecture = "Olmo2ForCausalLM",
      .variant_key = "attention.sliding_window_pattern",

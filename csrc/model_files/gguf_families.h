@@ -52,6 +52,7 @@ struct GgufFamily {
   bool interleaves_heads = false;
   bool is_latent = false;               // attention: the sizes of its heads have keys of their own
   bool layers_differ = false;           // in their sizes (gguf_layer_sizes.h)
+  bool has_convolutions = false;        // in layers without KV heads, of which there is a list
   bool is_hybrid = false;               // most layers have linear attention
   bool tiles_value_heads = false;       // of linear attention: they have the order of TiledHeads
   bool adds_one_to_norms = false;       // they are stored as norm_weight_offset + weight

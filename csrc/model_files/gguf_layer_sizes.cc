@@ -30,6 +30,30 @@ class LayerSizes {
     WriteRopes();
   }
 
+  // Layers without KV heads have a convolution.
+  void WriteConvolutions() {
+    ReadNumLayers();
+    const std::vector<int64_t> kv_heads = OfLayers(kKvHeads);
+    const auto first = std::ranges::find_if(kv_heads, [](int64_t heads) { return heads != 0; });
+    if (first == kv_heads.end()) Fail(kKvHeads, "has no layer with attention");
+    json_.Add("num_key_value_heads", *first).Name("layer_types").BeginArray();
+    for (int64_t heads : kv_heads) {
+      if (heads != 0 && heads != *first) {
+        Fail(kKvHeads, "differs among layers with attention, which is not supported");
+      }
+      json_.Put(heads == 0 ? "conv" : "full_attention");
+    }
+    json_.EndArray().Add("conv_L_cache", Required("shortconv.l_cache"));
+    json_.Add("block_auto_adjust_ff_dim", false);
+    if (const auto eps = file_.Number(Key("attention.layer_norm_rms_epsilon"))) {
+      json_.Add("norm_eps", *eps);
+    }
+    constexpr char kWindow[] = "attention.sliding_window";
+    if (file_.Integer(Key(kWindow)).value_or(0) != 0) {
+      Fail(kWindow, "is not supported for this family");
+    }
+  }
+
  private:
   std::string Key(std::string_view name) const { return family_ + "." + std::string(name); }
 
@@ -59,15 +83,19 @@ class LayerSizes {
     return values;
   }
 
-  void ReadKinds() {
+  void ReadNumLayers() {
     constexpr int64_t kMaxLayers = 1 << 16;  // above what the reader of the configuration allows
-    Require("attention.sliding_window");
     const int64_t layers = Required("block_count");
     if (layers < 1 || layers > kMaxLayers) {
       Fail("block_count",
            "= " + std::to_string(layers) + " must be in [1, " + std::to_string(kMaxLayers) + "]");
     }
     has_window_.resize(static_cast<size_t>(layers));
+  }
+
+  void ReadKinds() {
+    Require("attention.sliding_window");
+    ReadNumLayers();
     Require(kPattern);
     if (!file_.IsList(Key(kPattern))) Fail(kPattern, "must be a list");
     has_window_ = OfLayers(kPattern);
@@ -204,6 +232,10 @@ class LayerSizes {
 
 void WriteGgufLayerSizes(const GgufParts& parts, std::string_view family, JsonWriter& json) {
   LayerSizes(parts, family, json).Write();
+}
+
+void WriteGgufConvolutions(const GgufParts& parts, std::string_view family, JsonWriter& json) {
+  LayerSizes(parts, family, json).WriteConvolutions();
 }
 
 }  // namespace mlc_native

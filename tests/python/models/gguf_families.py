@@ -17,6 +17,7 @@ import numpy as np
 from gguf import MODEL_ARCH as Arch
 from gguf_gemma4 import add_gemma4_factors, add_gemma4_sizes, gemma4_change
 from gguf_hybrid import HYBRID, add_hybrid_sizes, hybrid_change, nextn_name
+from gguf_lfm2 import LFM2, add_lfm2_sizes, lfm2_change
 from quantized_checkpoints import Tensors
 
 ARCHITECTURES = {
@@ -43,6 +44,8 @@ ARCHITECTURES = {
     "Gemma4ForCausalLM": Arch.GEMMA4,
     "Gemma4ForConditionalGeneration": Arch.GEMMA4,
     "Gemma4UnifiedForConditionalGeneration": Arch.GEMMA4,
+    "Lfm2ForCausalLM": Arch.LFM2,
+    "Lfm2MoeForCausalLM": Arch.LFM2MOE,
     "Olmo2ForCausalLM": Arch.OLMO2,
     "Olmo3ForCausalLM": Arch.OLMO2,
     "OlmoeForCausalLM": Arch.OLMOE,
@@ -181,6 +184,8 @@ def change_of(arch: Arch, config: Config, name: str) -> Change:
         return Change(*hybrid)
     if arch == Arch.GEMMA4 and (gemma4 := gemma4_change(config, plain)):
         return Change(*gemma4)
+    if arch in LFM2 and (lfm2 := lfm2_change(plain)):
+        return Change(*lfm2)
     if arch in ADDS_ONE and name.endswith("norm.weight"):
         one = np.float32(1)
         return Change((plain,), lambda t: [t + one], lambda p: p[0] - one)
@@ -224,7 +229,7 @@ def split_numbered(tensors: Tensors, names: Tensors) -> Tensors:
 
 def is_vector(own: str) -> bool:
     """Whether the converter keeps floats of 32 bits, whatever type is asked for."""
-    floats = ("_norm.", "ffn_gate_inp", "ssm_conv1d")
+    floats = ("_norm.", "ffn_gate_inp", "ssm_conv1d", "shortconv.conv")
     return not own.endswith(".weight") or any(name in own for name in floats)
 
 
@@ -265,7 +270,7 @@ def add_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
     writer.add_head_count_kv(1 if latent else config["num_key_value_heads"])
     for name in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon", "norm_eps"):
         if name in config:
-            rms = name == "rms_norm_eps"
+            rms = name == "rms_norm_eps" or arch in LFM2
             (writer.add_layer_norm_rms_eps if rms else writer.add_layer_norm_eps)(config[name])
     if arch == Arch.OLMO:
         writer.add_layer_norm_eps(1e-5)
@@ -291,6 +296,8 @@ def add_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
     add_experts(writer, config, arch)
     if arch == Arch.GEMMA4:
         add_gemma4_sizes(writer, config)
+    if arch in LFM2:
+        add_lfm2_sizes(writer, config, arch)
 
 
 def add_latent_sizes(writer: gguf.GGUFWriter, config: Config) -> int:

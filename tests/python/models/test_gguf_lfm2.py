@@ -1,0 +1,113 @@
+"""GGUF files of LFM2: logits, tokens, and what is refused. The oracles are test_gguf.py's."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType as Type
+from gguf_files import Metadata, write_gguf
+from paged_driver import (
+    PagedModel,
+    PagedSequence,
+    random_tokens,
+    relative_error,
+    transformers_logits,
+)
+
+from mlc_native import inspect_model
+from mlc_native._core import LoadError
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+from make_random_checkpoint import make_checkpoint
+
+PROMPT = random_tokens(100, 512, seed=11)
+EXACT = [Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q5_0, Type.IQ4_NL, Type.Q4_1,
+         Type.Q5_1]  # fmt: skip
+FAMILIES: dict[str, dict[str, Any]] = {
+    "tiny-lfm2": {},
+    # Blocks have 32 columns, and the converter knows no head of this family.
+    "tiny-lfm2_moe": {"moe_intermediate_size": 64, "tie_word_embeddings": True},
+}
+
+
+def logits(path: Path) -> np.ndarray:
+    model = PagedModel(path, "float32", quantization="off")
+    return model.forward([(PagedSequence(PROMPT), len(PROMPT))], "all")
+
+
+@pytest.mark.parametrize("like", FAMILIES)
+def test_logits_are_those_of_the_folder_with_the_same_values(tmp_path: Path, like: str) -> None:
+    turn = itertools.cycle(EXACT)
+    source = make_checkpoint(like, tmp_path / "source", overrides=FAMILIES[like])
+    file = write_gguf(source, tmp_path / "x.gguf", lambda _: next(turn),
+                      floats=tmp_path / "floats")  # fmt: skip
+    assert np.array_equal(logits(file), logits(tmp_path / "floats"))
+
+
+@pytest.mark.parametrize("kind", [Type.F32, Type.Q8_0, Type.Q4_K], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("like", FAMILIES)
+def test_tokens_are_those_of_transformers(tmp_path: Path, like: str, kind: Type) -> None:
+    sizes = {"hidden_size": 256, "intermediate_size": 768, "block_multiple_of": 256,
+             "moe_intermediate_size": 256,
+             "tie_word_embeddings": like == "tiny-lfm2_moe"}  # fmt: skip
+    source = make_checkpoint(like, tmp_path / "source", overrides=sizes, std=0.06)
+    file = write_gguf(source, tmp_path / "x.gguf", lambda _: kind, floats=tmp_path / "floats",
+                      centred=kind == Type.Q4_K)  # fmt: skip
+    prompt = PROMPT[:70]
+    tokens, found = PagedModel(file, "float32", quantization="off").generate(prompt, 32, 32)
+    expected = transformers_logits(tmp_path / "floats", [*prompt, *tokens[:-1]])[len(prompt) - 1 :]
+    assert relative_error(found, expected) < 1e-4
+    assert tokens == expected.argmax(-1).tolist()
+    assert len(set(tokens)) > 8
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Type.Q8_0, "q8"), (Type.Q4_K, "q4")])
+@pytest.mark.parametrize("like", FAMILIES)
+def test_codes_are_kept(tmp_path: Path, like: str, kind: Type, name: str) -> None:
+    """The convolutions, which are floats of 32 bits, say nothing of other matrices."""
+    sizes = {"hidden_size": 256, "intermediate_size": 768, "block_multiple_of": 256,
+             "moe_intermediate_size": 256, "tie_word_embeddings": True}  # fmt: skip
+    source = make_checkpoint(like, tmp_path / "source", overrides=sizes)
+    found = inspect_model(write_gguf(source, tmp_path / "x.gguf", lambda _: kind))
+    assert found["loads"]
+    assert found["weight_format"] == f"{name} with float16"
+
+
+def damaged(path: Path, field: str, *parts: str) -> None:
+    with pytest.raises(LoadError) as error:
+        PagedModel(path)
+    message = str(error.value)
+    assert all(part in message for part in parts), message
+    assert error.value.field == field
+
+
+@pytest.mark.parametrize("key", ["attention.head_count_kv", "block_count", "shortconv.l_cache"])
+def test_a_key_whose_value_nothing_else_says_is_named(tmp_path: Path, key: str) -> None:
+    source = make_checkpoint("tiny-lfm2", tmp_path / "source")
+    path = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32)
+    name = f"lfm2.{key}".encode()
+    content = path.read_bytes()
+    assert content.count(name) == 1
+    path.write_bytes(content.replace(name, name[:-1] + b"_"))
+    damaged(path, f"lfm2.{key}", "is missing")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "part"),
+    [
+        ("attention.head_count_kv", [0, 0, 2], "has 3 entries for 5 layers"),
+        ("attention.head_count_kv", [0] * 5, "has no layer with attention"),
+        ("attention.head_count_kv", [0, 2, 1, 0, 0], "differs among layers with attention"),
+        ("attention.sliding_window", 16, "is not supported for this family"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_named(tmp_path: Path, key: str, value: Any, part: str) -> None:
+    source = make_checkpoint("tiny-lfm2", tmp_path / "source")
+    metadata: Metadata = {f"lfm2.{key}": value}
+    path = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32, metadata=metadata)
+    damaged(path, f"lfm2.{key}", part)
