@@ -51,7 +51,7 @@ size_t DecodeWorkspaceBytes(int64_t max_splits, int64_t q_heads, int64_t value_d
 
 void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,
                      Stream stream) {
-  if (kv.latent_dim > 0) return LatentDecodeAttention(kv, args, rows, stream);
+  if (IsLatentOrWide(kv)) return LatentDecodeAttention(kv, args, rows, stream);
   MLC_CHECK(kv.head_dim % kVector == 0 && kv.head_dim <= kMaxHeadDim) << kv.head_dim;
   MLC_CHECK(args.q_heads % kv.kv_heads == 0) << args.q_heads << " for " << kv.kv_heads;
   MLC_CHECK(IsAligned(kv.k) && IsAligned(kv.v)) << "pages begin at multiples of 16 bytes";

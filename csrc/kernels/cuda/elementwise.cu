@@ -44,6 +44,17 @@ __global__ void GatherRowsKernel(const GatherRowsArgs args) {
   args.out[i] = args.in[row * args.row_vectors + i % args.row_vectors];
 }
 
+__global__ void PickRowsKernel(const __grid_constant__ PickRowsArgs args) {
+  WaitForPrevious();
+  const int64_t i = GlobalThread();
+  if (i >= args.m) return;
+  const int64_t row = args.rows[i];
+  args.to_positions[i] = args.positions[row];
+  args.to_lengths[i] = args.lengths[row];
+  args.to_tables[i] = args.tables[row];
+  args.to_slots[i] = args.slots[row];
+}
+
 template <typename From, typename To>
 __global__ void MoveRowsKernel(const __grid_constant__ MoveRowsArgs args) {
   WaitForPrevious();
@@ -130,6 +141,23 @@ __global__ void ActivateKernel(const __grid_constant__ ActivateArgs args) {
   StoreFloats(static_cast<T*>(args.out) + i * kVector, g);
 }
 
+template <typename T>
+__global__ void GateInputsKernel(const __grid_constant__ GateInputsArgs args) {
+  WaitForPrevious();
+  const int64_t vectors = args.n / kVector;
+  const int64_t i = GlobalThread();
+  if (i >= args.m * vectors) return;
+  const int64_t row = i / vectors;
+  const int64_t from = args.rows != nullptr ? args.rows[row] : row;
+  T* gate = static_cast<T*>(args.gate) + i * kVector;
+  float g[kVector];
+  float input[kVector];
+  LoadFloats(gate, g);
+  LoadFloats(args.inputs + from * args.ld + i % vectors * kVector, input);
+  Activated({.activation = args.activation}, g, input);
+  StoreFloats(gate, g);
+}
+
 struct SoftCapArgs {
   float* x;
   int64_t n;
@@ -179,6 +207,11 @@ void GatherRows(const void* in, const int32_t* rows, int64_t m, int64_t row_byte
   Launch(GatherRowsKernel, OneThreadEach(m * args.row_vectors), stream, args);
 }
 
+void PickRows(const PickRowsArgs& args, Stream stream) {
+  if (args.m == 0) return;
+  Launch(PickRowsKernel, OneThreadEach(args.m), stream, args);
+}
+
 void MoveRows(const MoveRowsArgs& args, Stream stream) {
   MLC_CHECK(args.k % kVector == 0 && args.ld_from % kVector == 0 && args.ld_to % kVector == 0)
       << args.k << ' ' << args.ld_from << ' ' << args.ld_to;
@@ -204,6 +237,16 @@ void Activate(const ActivateArgs& args, Stream stream) {
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     Launch(ActivateKernel<T>, OneThreadEach(args.m * args.ffn / kVector), stream, args);
+  });
+}
+
+void GateInputs(const GateInputsArgs& args, Stream stream) {
+  MLC_CHECK(args.n % kVector == 0 && args.ld % kVector == 0) << args.n << ' ' << args.ld;
+  MLC_CHECK(args.activation != Activation::kXielu);
+  if (args.m == 0) return;
+  WithActivationType(args.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    Launch(GateInputsKernel<T>, OneThreadEach(args.m * args.n / kVector), stream, args);
   });
 }
 

@@ -87,6 +87,7 @@ class RowRouter {
       : rule_(args.rule),
         logits_(args.route.logits + row * args.route.ld),
         correction_(args.route.correction),
+        scales_(args.route.scales),
         experts_(args.choices.experts + row * args.rule.num_chosen),
         weights_(args.choices.weights + row * args.rule.num_chosen),
         num_experts_(static_cast<int>(args.rule.num_experts)),
@@ -207,12 +208,16 @@ class RowRouter {
       for (int i = 0; i < num_chosen_; ++i) sum += others_[i];
       factor /= fmaxf(sum, rule_.smallest_sum);
     }
-    for (int i = Lane(); i < num_chosen_; i += kWarp) weights_[i] = others_[i] * factor;
+    for (int i = Lane(); i < num_chosen_; i += kWarp) {
+      const float scale = scales_ == nullptr ? 1.0f : scales_[experts_[i]];
+      weights_[i] = others_[i] * factor * scale;
+    }
   }
 
   const RouterRule& rule_;
   const float* const logits_;
   const float* const correction_;
+  const float* const scales_;
   int32_t* const experts_;
   float* const weights_;
   const int num_experts_;

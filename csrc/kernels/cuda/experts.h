@@ -60,7 +60,8 @@ struct RouteArgs {
   int64_t ld = 0;
   int64_t m = 0;
   const int32_t* lengths = nullptr;   // [m], 0: an unused row; null: all are used
-  const float* correction = nullptr;  // as the CPU's
+  const float* correction = nullptr;  // as the CPU's, and the next one
+  const float* scales = nullptr;
 };
 void Route(const RouterRule& rule, const RouteArgs& args, const ExpertChoices& choices,
            Stream stream);

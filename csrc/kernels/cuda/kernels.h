@@ -51,6 +51,21 @@ void Embed(const EmbedArgs& args, Stream stream);
 void GatherRows(const void* in, const int32_t* rows, int64_t m, int64_t row_bytes, void* out,
                 Stream stream);
 
+// What is known of each row, of some rows: to_positions[i] = positions[rows[i]], and so on.
+struct PickRowsArgs {
+  const int32_t* rows = nullptr;
+  int64_t m = 0;
+  const int32_t* positions = nullptr;
+  const int32_t* lengths = nullptr;
+  const int32_t* tables = nullptr;
+  const int64_t* slots = nullptr;
+  int32_t* to_positions = nullptr;
+  int32_t* to_lengths = nullptr;
+  int32_t* to_tables = nullptr;
+  int64_t* to_slots = nullptr;
+};
+void PickRows(const PickRowsArgs& args, Stream stream);
+
 // Row to_rows[j] of `to` = scale * row from_rows[i] of `from`, for m rows of k elements, where j is
 // i or, with to_index, to_index[i]. Without rows: row i, row j. Nothing is written where to_rows[j]
 // is below zero. One of the types is float32.
@@ -85,7 +100,8 @@ void AddParts(const AddPartsArgs& args, Stream stream);
 
 // ---- Norm, rope, activation ----
 
-// With x:             residual[i] += post_weight ? norm(x[i], post_weight) : x[i]
+// With x:             residual[i] += post_weight ? norm(x[i], post_weight) : x[i], and is then
+//                     multiplied by the scale
 // With y:             y[i] = pre_weight ? norm(residual[i], pre_weight) : residual[i]
 // where norm(v, w) = v / sqrt(mean(v^2) + eps) * (w + weight_offset), or, with subtract_mean, that
 // of v - mean(v), plus the bias if there is one. Either part may be absent. y may be x.
@@ -95,6 +111,7 @@ struct AddNormArgs {
   const void* x = nullptr;         // [m, dim]
   const void* post_weight = nullptr;
   const void* post_bias = nullptr;
+  const void* scale = nullptr;  // one number, with x alone; null: 1
   const void* pre_weight = nullptr;
   const void* pre_bias = nullptr;
   void* y = nullptr;  // [m, dim]
@@ -151,7 +168,7 @@ constexpr int64_t KvHeadBytes(KvFormat format, int64_t head_dim) {
 struct KvPages {
   KvFormat format = KvFormat::kBFloat16;
   int64_t kv_heads = 0;
-  int64_t head_dim = 0;  // a multiple of 8, at most kMaxHeadDim
+  int64_t head_dim = 0;  // a multiple of 8, at most kMaxWideHeadDim
   // Of latent attention (latent.h), else 0: the values are the last latent_dim elements of the
   // keys, and v is null. head_dim is at most kMaxLatentDim + kMaxLatentRopeDim then.
   int64_t latent_dim = 0;
@@ -163,22 +180,32 @@ struct KvPages {
   // Of what attention gives for a query head.
   constexpr int64_t value_dim() const { return latent_dim > 0 ? latent_dim : head_dim; }
 };
+// Attention to larger heads is that of latent.h, without windows, soft caps and sinks.
 inline constexpr int64_t kMaxHeadDim = 256;
+inline constexpr int64_t kMaxWideHeadDim = 512;
 
-// qkv[i] consists of q_heads, kv_heads and kv_heads vectors of head_dim. q and k of each head are
-// normalized (if there are weights; behind the rope if asked) and rotated, and q is scaled by
-// q_scales[position] (if there are any): element j of the first rotary_dim is paired with j
-// + rotary_dim / 2, or, interleaved, 2 j with 2 j + 1. q is changed in place; k and v go to slot
-// slots[i] = page * 16 + offset; with kFloat8 as numbers whose largest magnitude is 448, and their
-// scale. Rows with a negative slot are skipped.
+// Which of a row's keys and values there are.
+enum class KvParts { kBoth, kKeysAlone, kNone };
+
+// qkv[i] consists of q_heads, kv_heads and kv_heads vectors of head_dim. With kKeysAlone there are
+// no values in it: they are made of the keys. With kNone there is q alone, and nothing goes to the
+// pages.
+//
+// q, k and v of each head are normalized (if there are weights; behind the rope if asked), q and k
+// are rotated, and q is scaled by q_scales[position] (if there are any): element j of the first
+// rotary_dim is paired with j + rotary_dim / 2, or, interleaved, 2 j with 2 j + 1. q is changed in
+// place; k and v go to slot slots[i] = page * 16 + offset; with kFloat8 as numbers whose largest
+// magnitude is 448, and their scale. Rows with a negative slot are skipped.
 struct QkRopeWriteKvArgs {
   DType dtype = DType::kBFloat16;
   void* qkv = nullptr;
   int64_t ld = 0;
   int64_t m = 0;
   int64_t q_heads = 0;
-  const void* q_norm = nullptr;  // [head_dim], and k_norm likewise; both or none
+  KvParts parts = KvParts::kBoth;
+  const void* q_norm = nullptr;  // [head_dim], and the next ones likewise
   const void* k_norm = nullptr;
+  const void* v_norm = nullptr;
   int64_t ld_norm = 0;  // from head to head; 0: they share the weights
   float weight_offset = 0.0f;
   float eps = 1e-6f;
@@ -215,6 +242,19 @@ struct ActivateArgs {
   int64_t ffn = 0;
 };
 void Activate(const ActivateArgs& args, Stream stream);
+
+// gate[i, 0:n] = act(gate[i]) * row rows[i] of `inputs`, or, without rows, row i. Not kXielu.
+struct GateInputsArgs {
+  DType dtype = DType::kBFloat16;
+  Activation activation = Activation::kSilu;
+  void* gate = nullptr;           // [m, n]
+  const float* inputs = nullptr;  // row stride ld
+  int64_t ld = 0;                 // a multiple of 8, and so is n
+  const int32_t* rows = nullptr;
+  int64_t m = 0;
+  int64_t n = 0;
+};
+void GateInputs(const GateInputsArgs& args, Stream stream);
 
 // x = cap * tanh(x / cap) for n elements.
 void SoftCap(float* x, int64_t n, float cap, Stream stream);

@@ -1,7 +1,8 @@
 // The CUDA kernels of latent attention (MLA). Pages have what keys and values come from, once for
 // all heads (KvPages::latent_dim): a key is [rope | latent], and its value is the latent. The
 // queries of a head have been multiplied with what makes its keys, and its output is to be
-// multiplied with what makes its values.
+// multiplied with what makes its values. Attention to heads of more than kMaxHeadDim elements is
+// computed as that to latents is, by a block together.
 //
 // The contracts of kernels.h hold: launches depend on sizes alone, and the result of a row has the
 // same bits in any batch, in any chunk of a prompt and among any rows of a tile.
@@ -46,12 +47,16 @@ struct WriteLatentsArgs {
 };
 void WriteLatents(const KvPages& kv, const WriteLatentsArgs& args, Stream stream);
 
-// As DecodeAttention and PrefillAttention, which leave pages of latents to them, with out [m,
-// q_heads, latent_dim], and without windows, soft caps and sinks. Tiles have at most
-// kLatentTileRows rows.
+// As DecodeAttention and PrefillAttention, which leave pages of latents and of wide heads to them,
+// with out [m, q_heads, value_dim], and without windows, soft caps and sinks. Tiles have at most
+// kLatentTileRows or kWideTileRows rows.
+inline bool IsLatentOrWide(const KvPages& kv) {
+  return kv.latent_dim > 0 || kv.head_dim > kMaxHeadDim;
+}
 void LatentDecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,
                            Stream stream);
 inline constexpr int64_t kLatentTileRows = 16;
+inline constexpr int64_t kWideTileRows = 32;
 void LatentPrefillAttention(const KvPages& kv, const AttentionArgs& args, const PrefillTile* tiles,
                             int64_t num_tiles, Stream stream);
 

@@ -1,4 +1,5 @@
-// Latent attention: up to 32 query heads and tokens read the same keys (latent_worker.cuh).
+// Attention to latents and to wide heads: up to 32 query heads and tokens read the same keys
+// (latent_items.cuh).
 //
 // Single rows: an item of work is a split of a row's keys and up to 16 or 32 of its query heads.
 // Blocks are persistent and take items in turn from the list of splits (decode_items.cuh). Where a
@@ -10,133 +11,12 @@
 // own.
 //
 // Bytes: 2 (latent_dim + rope_dim) for a key, once for all heads of an item; per split 8 latent_dim
-// of parts for each query head. Operations: 2 (2 latent_dim + rope_dim) per query head and key.
-#include "kernels/cuda/latent_worker.cuh"
+// of parts for each query head. Operations: 2 (2 latent_dim + rope_dim) per query head and key. Of
+// wide heads, 4 head_dim bytes for a key and its value, and as many operations.
+#include "kernels/cuda/latent_items.cuh"
 
 namespace mlc_native::kernels::cuda {
 inline namespace latent_attention_cu {
-
-struct LatentArgs {
-  KvPages kv;
-  AttentionArgs a;
-  const PrefillTile* tiles;  // of prompts; null: single rows
-  int64_t num_tiles;
-  DecodeSplits splits;
-  float2* softmax;       // [splits, q_heads]: maximum (base 2) and sum
-  float* parts;          // [splits, q_heads, latent_dim]
-  DecodeDivisor heads;   // of a token
-  DecodeDivisor pieces;  // of a split or a tile: some of the tokens times the heads
-};
-
-// Consecutive tokens, and keys from `begin` on, which is the start of a page. Each token sees them
-// up to its own position. A split of a single row is a token whose position is that of its last
-// key.
-struct LatentTokens {
-  __device__ static LatentTokens Of(const PrefillTile& tile) {
-    return {.row = tile.row_begin,
-            .num_tokens = tile.num_rows,
-            .table = tile.table,
-            .begin = 0,
-            .position = tile.first_position,
-            .num_splits = 1};
-  }
-  __device__ static LatentTokens Of(const DecodeSplit& split) {
-    return {.row = split.row,
-            .num_tokens = 1,
-            .table = split.table,
-            .begin = split.begin,
-            .position = split.begin + split.count - 1,
-            .num_splits = split.num_splits};
-  }
-
-  int row;  // of q and out
-  int num_tokens;
-  int table;
-  int begin;
-  int position;  // of the first token
-  int num_splits;
-};
-
-template <typename T>
-__device__ inline void StorePair(T* to, float x0, float x1) {
-  if constexpr (sizeof(T) == 2) {
-    *reinterpret_cast<uint32_t*>(to) = Pack<T>(x0, x1);
-  } else {
-    *reinterpret_cast<float2*>(to) = {x0, x1};
-  }
-}
-
-// Where the sums of a head go: to the output, divided by those of their weights, or to the parts of
-// split `index`, or nowhere. is_first: the thread stores the softmax of a part.
-template <typename T>
-struct LatentPlace {
-  void* to = nullptr;  // T of the output, float of a part
-  float factor = 1.0f;
-  bool is_part = false;
-
-  __device__ static LatentPlace Of(const LatentArgs& args, int num_splits, int index, int row,
-                                   int head, SoftmaxOfHead softmax, bool is_first) {
-    if (num_splits == 1) {
-      T* const out = static_cast<T*>(args.a.out) + row * args.a.ldo;
-      return {.to = out + head * args.kv.latent_dim, .factor = 1.0f / softmax.y};
-    }
-    const int64_t part = static_cast<int64_t>(index) * args.heads.divisor + head;
-    if (is_first) args.softmax[part] = softmax;
-    return {.to = args.parts + part * args.kv.latent_dim, .is_part = true};
-  }
-
-  __device__ void Store(int column, float x0, float x1) const {
-    if (to == nullptr) return;
-    if (is_part) {
-      StorePair(static_cast<float*>(to) + column, x0, x1);
-    } else {
-      StorePair(static_cast<T*>(to) + column, factor * x0, factor * x1);
-    }
-  }
-};
-
-// Blocks take items in turn: pieces of tiles, or of splits.
-template <typename T, typename Kv, typename Shape, typename Rules>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
-    LatentAttentionKernel(const __grid_constant__ LatentArgs args) {
-  WaitForPrevious();
-  const bool is_prompt = args.tiles != nullptr;
-  const int num_pieces = args.pieces.divisor;
-  const int num_items =
-      (is_prompt ? static_cast<int>(args.num_tiles) : *args.splits.size) * num_pieces;
-  const auto tokens_of = [&](int index) {
-    return is_prompt ? LatentTokens::Of(args.tiles[index])
-                     : LatentTokens::Of(args.splits.splits[index]);
-  };
-  for (int i = static_cast<int>(blockIdx.x); i < num_items; i += static_cast<int>(gridDim.x)) {
-    const int index = args.pieces.Quotient(i);
-    const LatentTokens tokens = tokens_of(index);
-    // Rows of the block are some of the tokens times the heads.
-    const int first = (i - index * num_pieces) * Shape::kRows;
-    const int end = tokens.num_tokens * args.heads.divisor;
-    if (first >= end) continue;
-    const auto token_of = [&](int row) { return args.heads.Quotient(first + row); };
-    const auto head_of = [&](int row) { return first + row - token_of(row) * args.heads.divisor; };
-    const int last = min(Shape::kRows, end - first) - 1;
-    LatentWorker<T, Kv, Shape, Rules>(args.kv, args.a.scale, DynamicShared())
-        .Run(
-            {args.a.block_tables + tokens.table * args.a.ld_block_tables, tokens.begin,
-             tokens.position + token_of(last) + 1},
-            [&](int row) {
-              return row > last ? nullptr
-                                : static_cast<const T*>(args.a.q) +
-                                      (tokens.row + token_of(row)) * args.a.ldq +
-                                      head_of(row) * args.kv.head_dim;
-            },
-            [&](int row) { return row > last ? 0 : tokens.position + token_of(row) + 1; },
-            [&](int row, SoftmaxOfHead softmax, bool is_first) -> LatentPlace<T> {
-              if (row > last) return {};
-              const LatentTokens again = tokens_of(index);  // which costs no registers until here
-              return LatentPlace<T>::Of(args, again.num_splits, index, again.row + token_of(row),
-                                        head_of(row), softmax, is_first);
-            });
-  }
-}
 
 // ---- float32, without tensor cores ----
 
@@ -150,12 +30,12 @@ struct FloatShared {
   SoftmaxOfHead softmax[kMaxItemHeads];
 };
 
-// The heads [first, first + num_heads) of a split.
-__device__ inline void RunFloatItem(const LatentArgs& args, int index, int first, int num_heads,
-                                    FloatShared& shared) {
+// The heads [first, first + num_heads) of a split, which read one KV head.
+__device__ inline void RunFloatItem(const LatentArgs& args, int index, int kv_head, int first,
+                                    int num_heads, FloatShared& shared) {
   const DecodeSplit split = args.splits.splits[index];
   const auto dim = static_cast<int>(args.kv.head_dim);
-  const auto latent = static_cast<int>(args.kv.latent_dim);
+  const auto value_dim = static_cast<int>(args.value_dim);
   const auto thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarp;
   const int lane = thread % kWarp;
@@ -164,13 +44,15 @@ __device__ inline void RunFloatItem(const LatentArgs& args, int index, int first
     shared.queries[i / dim][i % dim] = q[i];
   __syncthreads();
   const int32_t* table = args.a.block_tables + split.table * args.a.ld_block_tables;
-  const auto key_at = [&](int index) {
+  const auto row_at = [&](const void* pages, int index) {
     const int position = split.begin + index;
-    const int64_t slot = table[position / kKvPageSize] * kKvPageSize + position % kKvPageSize;
-    return static_cast<const float*>(args.kv.k) + slot * dim;
+    const int64_t head = table[position / kKvPageSize] * args.kv.kv_heads + kv_head;
+    const int64_t slot = head * kKvPageSize + position % kKvPageSize;
+    return static_cast<const float*>(pages) + slot * dim;
   };
+  const void* const values = args.kv.v != nullptr ? args.kv.v : args.kv.k;
   for (int k = warp; k < split.count; k += kFloatWarps) {
-    const float* key = key_at(k);
+    const float* key = row_at(args.kv.k, k);
     for (int head = 0; head < num_heads; ++head) {
       float sum = 0.0f;
       for (int i = lane; i < dim; i += kWarp) sum += key[i] * shared.queries[head][i];
@@ -193,12 +75,12 @@ __device__ inline void RunFloatItem(const LatentArgs& args, int index, int first
     if (lane == 0) shared.softmax[warp] = {max, total};
   }
   __syncthreads();
-  for (int column = 2 * thread; column < latent; column += 2 * kFloatThreads) {
+  for (int column = 2 * thread; column < value_dim; column += 2 * kFloatThreads) {
     for (int head = 0; head < num_heads; ++head) {
       float x0 = 0.0f;
       float x1 = 0.0f;
       for (int k = 0; k < split.count; ++k) {
-        const float* value = key_at(k) + dim - latent + column;
+        const float* value = row_at(values, k) + dim - value_dim + column;
         x0 += shared.weights[head][k] * value[0];
         x1 += shared.weights[head][k] * value[1];
       }
@@ -214,12 +96,12 @@ __global__ void __launch_bounds__(kFloatThreads)
     FloatLatentAttentionKernel(const __grid_constant__ LatentArgs args) {
   WaitForPrevious();
   __shared__ FloatShared shared;
-  const int num_pieces = args.pieces.divisor;
-  const int num_items = *args.splits.size * num_pieces;
+  const int num_items = *args.splits.size * args.items.divisor;
   for (int i = static_cast<int>(blockIdx.x); i < num_items; i += static_cast<int>(gridDim.x)) {
-    const int index = args.pieces.Quotient(i);
-    const int first = (i - index * num_pieces) * kMaxItemHeads;
-    RunFloatItem(args, index, first, min(args.heads.divisor - first, kMaxItemHeads), shared);
+    const LatentItem item = LatentItem::Of(args, i);
+    const int first = item.piece * kMaxItemHeads;
+    RunFloatItem(args, item.index, item.kv_head, item.kv_head * args.heads.divisor + first,
+                 min(args.heads.divisor - first, kMaxItemHeads), shared);
   }
 }
 
@@ -238,7 +120,7 @@ __global__ void __launch_bounds__(kMergeThreads)
   const int begin = args.splits.first_of_row[row];
   const int end = args.splits.first_of_row[row + 1];
   const int column = static_cast<int>(threadIdx.x) * 4;
-  if (end - begin < 2 || column >= args.kv.latent_dim) return;
+  if (end - begin < 2 || column >= args.value_dim) return;
   DecodePart sum;
   for (int i = begin; i < end; i += kMergedAtOnce) {
     DecodePart parts[kMergedAtOnce];
@@ -246,7 +128,7 @@ __global__ void __launch_bounds__(kMergeThreads)
     for (int j = 0; j < kMergedAtOnce; ++j) {
       const int64_t at = min(i + j, end - 1) * args.a.q_heads + head;
       parts[j] = {args.softmax[at],
-                  *reinterpret_cast<const float4*>(args.parts + at * args.kv.latent_dim + column)};
+                  *reinterpret_cast<const float4*>(args.parts + at * args.value_dim + column)};
     }
 #pragma unroll
     for (int j = 0; j < kMergedAtOnce; ++j) {
@@ -254,30 +136,38 @@ __global__ void __launch_bounds__(kMergeThreads)
     }
   }
   const float4 x = Scaled(sum.sum, 1.0f / sum.softmax.y);
-  T* const out =
-      static_cast<T*>(args.a.out) + row * args.a.ldo + head * args.kv.latent_dim + column;
+  T* const out = static_cast<T*>(args.a.out) + row * args.a.ldo + head * args.value_dim + column;
   StorePair(out, x.x, x.y);
   StorePair(out + 2, x.z, x.w);
 }
 
 // ---- Launches ----
 
-void CheckAttention(const KvPages& kv, const AttentionArgs& args) {
-  CheckLatents(kv);
-  MLC_CHECK(args.window == 0 && args.soft_cap == 0 && args.sinks == nullptr);
+void CheckWideHeads(const KvPages& kv, const AttentionArgs& args) {
+  MLC_CHECK(kv.head_dim % kVector == 0 && kv.head_dim <= kMaxWideHeadDim && kv.v != nullptr &&
+            args.q_heads % kv.kv_heads == 0)
+      << args.q_heads << " for " << kv.kv_heads << " of " << kv.head_dim;
 }
 
-// Of rows of a split or a tile, of which a block has kRows at most.
-DecodeDivisor PiecesOf(int64_t rows, int kRows) {
-  return DivisorOf((static_cast<int>(rows) + kRows - 1) / kRows);
+void CheckAttention(const KvPages& kv, const AttentionArgs& args) {
+  kv.latent_dim > 0 ? CheckLatents(kv) : CheckWideHeads(kv, args);
+  MLC_CHECK(args.window == 0 && args.soft_cap == 0 && args.sinks == nullptr);
 }
 
 LatentArgs ArgsOf(const KvPages& kv, const AttentionArgs& args) {
   LatentArgs kernel_args{};
   kernel_args.kv = kv;
   kernel_args.a = args;
-  kernel_args.heads = DivisorOf(static_cast<int>(args.q_heads));
+  kernel_args.value_dim = kv.value_dim();
+  kernel_args.heads = DivisorOf(static_cast<int>(args.q_heads / kv.kv_heads));
   return kernel_args;
+}
+
+// Of so many tokens, of which a block has kRows rows at most.
+void DivideTokens(int64_t tokens, int kRows, LatentArgs* args) {
+  const int pieces = (static_cast<int>(tokens) * args->heads.divisor + kRows - 1) / kRows;
+  args->pieces = DivisorOf(pieces);
+  args->items = DivisorOf(pieces * static_cast<int>(args->kv.kv_heads));
 }
 
 // As many as run at once: GPUs with little shared memory hold fewer blocks than others.
@@ -299,9 +189,21 @@ void LaunchWorkers(const LatentArgs& args, int64_t num_blocks, Stream stream) {
 
 template <typename T, typename Kv, typename Shape>
 void LaunchForSplits(LatentArgs args, Stream stream) {
-  args.pieces = PiecesOf(args.a.q_heads, Shape::kRows);
+  DivideTokens(1, Shape::kRows, &args);
   const size_t bytes = sizeof(typename Shape::template Shared<T, Kv>);
   LaunchWorkers<T, Kv, Shape>(args, PersistentBlocks<Shape>(bytes), stream);
+}
+
+template <typename T, typename Kv, template <int> typename Shape>
+void LaunchForHeads(const LatentArgs& args, Stream stream) {
+  if (args.heads.divisor <= Shape<1>::kRows) return LaunchForSplits<T, Kv, Shape<1>>(args, stream);
+  LaunchForSplits<T, Kv, Shape<2>>(args, stream);
+}
+
+template <typename T, typename Kv, typename Shape>
+void LaunchForTiles(LatentArgs args, int64_t tile_rows, Stream stream) {
+  DivideTokens(tile_rows, Shape::kRows, &args);
+  LaunchWorkers<T, Kv, Shape>(args, args.num_tiles * args.items.divisor, stream);
 }
 
 }  // namespace latent_attention_cu
@@ -331,14 +233,14 @@ void LatentDecodeAttention(const KvPages& kv, const AttentionArgs& args, const D
     WithKvFormat<T>(kv.format, args.dtype, [&](auto kv_tag) {
       using Kv = typename decltype(kv_tag)::Type;
       if constexpr (sizeof(T) == 4) {
-        kernel_args.pieces = PiecesOf(args.q_heads, kMaxItemHeads);
+        DivideTokens(1, kMaxItemHeads, &kernel_args);
         const dim3 grid(static_cast<unsigned>(PersistentBlocks<LatentShape<1>>(0)));
         Launch(FloatLatentAttentionKernel, {.grid = grid, .threads = kFloatThreads}, stream,
                kernel_args);
-      } else if (args.q_heads <= LatentShape<1>::kRows) {
-        LaunchForSplits<T, Kv, LatentShape<1>>(kernel_args, stream);
+      } else if (kv.latent_dim > 0) {
+        LaunchForHeads<T, Kv, LatentShape>(kernel_args, stream);
       } else {
-        LaunchForSplits<T, Kv, LatentShape<2>>(kernel_args, stream);
+        LaunchForHeads<T, Kv, WideShape>(kernel_args, stream);
       }
     });
     Launch(MergeSplitsKernel<T>, {.grid = all_heads, .threads = kMergeThreads}, stream,
@@ -350,18 +252,19 @@ void LatentPrefillAttention(const KvPages& kv, const AttentionArgs& args, const 
                             int64_t num_tiles, Stream stream) {
   CheckAttention(kv, args);
   if (num_tiles == 0) return;
-  using Shape = LatentShape<2>;
   LatentArgs kernel_args = ArgsOf(kv, args);
   kernel_args.tiles = tiles;
   kernel_args.num_tiles = num_tiles;
-  kernel_args.pieces = PiecesOf(kLatentTileRows * args.q_heads, Shape::kRows);
-  const int64_t num_blocks = num_tiles * kernel_args.pieces.divisor;
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     if constexpr (sizeof(T) == 2) {
       WithKvFormat<T>(kv.format, args.dtype, [&](auto kv_tag) {
         using Kv = typename decltype(kv_tag)::Type;
-        LaunchWorkers<T, Kv, Shape>(kernel_args, num_blocks, stream);
+        if (kv.latent_dim > 0) {
+          LaunchForTiles<T, Kv, LatentShape<2>>(kernel_args, kLatentTileRows, stream);
+        } else {
+          LaunchForTiles<T, Kv, WideShape<2>>(kernel_args, kWideTileRows, stream);
+        }
       });
     } else {
       MLC_CHECK(false) << "no tensor cores for float32: LatentDecodeAttention computes such rows";

@@ -1,13 +1,17 @@
-// LatentWorker: attention of up to 32 rows to latents, on tensor cores. A row is a query head of a
-// token; all rows of a block read the same keys, whose latents are the values.
+// LatentWorker: attention of up to 32 rows to latents, or to heads that are too wide for a warp
+// (LatentShape, WideShape), on tensor cores. A row is a query head of a token; all rows of a block
+// read the same keys. The latents of keys are their values; values of wide heads lie apart.
 //
-// Keys are copied to shared memory, kKeys of them while those before are computed with, and are
-// multiplied twice:
+// Keys are copied to shared memory, kKeys of them while those before are computed with, and latents
+// are multiplied twice:
 //
 //   scores [rows, keys] = queries keys^T   a warp has all rows, a half of the keys, and a quarter
 //                                          of their elements, of which it holds the queries
 //   weights, from the sums of the four quarters     a warp has some rows, a lane a key
 //   sums [rows, latent] += weights latents          a warp has all rows and an eighth of the latent
+//
+// Of wide heads, the values of a step are copied while its scores are computed, and then the keys
+// of the next step.
 //
 // Nothing is copied behind the last keys, so that nothing is on its way where a block's next rows
 // begin. Online softmax in base 2. Sums, maxima and totals stay in registers. The order of all sums
@@ -31,6 +35,12 @@ struct LatentRules {
   }
   __device__ static void AwaitWidened() { __syncthreads(); }
   __device__ static void AwaitScores() { __syncthreads(); }
+  // What the warp has copied of values that lie apart is there: scales are copied by one lane for
+  // others. Keys are still on their way.
+  __device__ static void AwaitValues() {
+    WaitForCopies<1>();
+    __syncwarp();
+  }
   __device__ static void AwaitWeights() { __syncthreads(); }
   // The softmax of all rows is there, and all are done with the last keys.
   __device__ static void AwaitSoftmax() { __syncthreads(); }
@@ -42,25 +52,27 @@ struct LatentRules {
   }
 };
 
-// kTilesOfRows: of 16 rows.
-template <int kTilesOfRows>
-struct LatentShape {
+// kTilesOfRows: of 16 rows. kAreApart: the values, from the keys.
+template <int kTilesOfRows, int64_t kMaxDim, bool kAreApart>
+struct LatentWorkerShape {
+  static constexpr bool kValuesApart = kAreApart;
   static constexpr int kRowTiles = kTilesOfRows;
   static constexpr int kRows = 16 * kTilesOfRows;
   static constexpr int kWarps = 8;
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kBlocks = kTilesOfRows == 1 ? 2 : 1;  // of a multiprocessor
   static constexpr int kKeys = 32;                           // of a step: a lane has one
-  static constexpr int kDim = static_cast<int>(kMaxLatentDim + kMaxLatentRopeDim);
+  static constexpr int kDim = static_cast<int>(kMaxDim);
   static constexpr int kQuarters = 4;  // of a key
 
-  // Keys of 8 bits, and their scales.
+  // Keys of 8 bits, and their scales; or keys, and values that lie apart.
   struct NarrowKeys {
     Float8 keys[2][kKeys][kDim];
     float scales[2][kKeys];
   };
   struct None {};
-  // Of keys that may be multiplied: those of a step, and of 16 bits also those on their way.
+  // Of keys that may be multiplied: those of a step, and of 16 bits also those on their way. Or of
+  // keys, and of values that lie apart.
   template <typename Kv>
   static constexpr int kPlaces = kHasKvScales<Kv> ? 1 : 2;
 
@@ -75,6 +87,11 @@ struct LatentShape {
     alignas(16) SoftmaxOfHead softmax[kRows];
   };
 };
+template <int kTilesOfRows>
+struct LatentShape : LatentWorkerShape<kTilesOfRows, kMaxLatentDim + kMaxLatentRopeDim, false> {};
+template <int kTilesOfRows>
+struct WideShape : LatentWorkerShape<kTilesOfRows, kMaxWideHeadDim, true> {};
+static_assert(kMaxWideHeadDim == kMaxLatentDim, "they are as many columns of values");
 
 // The keys that a block reads: from `first`, which is the start of a page, to `end`.
 struct LatentKeys {
@@ -89,12 +106,13 @@ class LatentWorker {
   using Shared = typename Shape::template Shared<T, Kv>;
   static constexpr int kRows = Shape::kRows;
 
-  __device__ LatentWorker(const KvPages& kv, float scale, void* shared)
+  __device__ LatentWorker(const KvPages& kv, float scale, void* shared, int kv_head = 0)
       : kv_(kv),
+        kv_head_(kv_head),
         scale_(kLog2E * scale),
         shared_(*static_cast<Shared*>(shared)),
         dim_(static_cast<int>(kv.head_dim)),
-        latent_(static_cast<int>(kv.latent_dim)),
+        value_dim_(static_cast<int>(kValuesApart ? kv.head_dim : kv.latent_dim)),
         warp_(static_cast<int>(threadIdx.x) / kWarp),
         lane_(static_cast<int>(threadIdx.x) % kWarp) {}
 
@@ -107,9 +125,9 @@ class LatentWorker {
                       const Place& place_of) {
     FindPage(keys, keys.first);
     CopyQueries(query);
-    LoadKeys(keys, keys.first, 0);
+    Load(kv_.k, keys, keys.first, 0);
     CommitCopies();
-    FindPage(keys, keys.first + kKeys);
+    if constexpr (!kValuesApart) FindPage(keys, keys.first + kKeys);
     Rules::AwaitKeys();
     HoldQueries();
     Clear();
@@ -120,20 +138,25 @@ class LatentWorker {
         Widen(keys, key, place);
         Rules::AwaitWidened();
       }
-      if (key + kKeys < keys.end) LoadKeys(keys, key + kKeys, place ^ 1);
-      CommitCopies();
-      FindPage(keys, key + 2 * kKeys);
-      Scores(kIsNarrow ? 0 : place);
-      Rules::AwaitScores();
-      Weigh(key, seen);
-      Rules::AwaitWeights();
-      AddValues(kIsNarrow ? 0 : place);
-      place ^= 1;
+      if constexpr (kValuesApart) {
+        AddKeysAndValues(keys, key, seen);
+      } else {
+        if (key + kKeys < keys.end) Load(kv_.k, keys, key + kKeys, place ^ 1);
+        CommitCopies();
+        FindPage(keys, key + 2 * kKeys);
+        Scores(kIsNarrow ? 0 : place);
+        Rules::AwaitScores();
+        Weigh(key, seen);
+        Rules::AwaitWeights();
+        AddValues(kIsNarrow ? 0 : place);
+        place ^= 1;
+      }
     }
     Finish(place_of);
   }
 
  private:
+  static constexpr bool kValuesApart = Shape::kValuesApart;
   static constexpr bool kIsNarrow = kHasKvScales<Kv>;
   static constexpr int kQueryPlace = Shape::template kPlaces<Kv> - 1;
   static constexpr int kRowTiles = Shape::kRowTiles;
@@ -151,6 +174,24 @@ class LatentWorker {
   static_assert(kQuarters * 2 == Shape::kWarps && kKeys == kWarp);
   static_assert(sizeof(Shared) <= kMostSharedBytes);
   static_assert(kRows <= kKeys, "queries fit where keys do");
+
+  // A step of keys that are there, at place 0, with its values, at place 1. Narrow values are
+  // widened to where the keys were.
+  template <typename Seen>
+  __device__ void AddKeysAndValues(const LatentKeys& keys, int key, const Seen& seen) {
+    Load(kv_.v, keys, key, 1);
+    CommitCopies();
+    FindPage(keys, key + kKeys);
+    Scores(0);
+    Rules::AwaitScores();
+    if (key + kKeys < keys.end) Load(kv_.k, keys, key + kKeys, 0);
+    CommitCopies();
+    Weigh(key, seen);
+    Rules::AwaitValues();
+    if constexpr (kIsNarrow) Widen(keys, key, 1);
+    Rules::AwaitWeights();
+    AddValues(kIsNarrow ? 0 : 1);
+  }
 
   // ---- Copies ----
 
@@ -180,13 +221,16 @@ class LatentWorker {
     }
   }
 
-  // Of the page page_. Zeros behind the last key: what lies there may be anything.
-  __device__ void LoadKeys(const LatentKeys& keys, int first, int place) const {
+  // Of the page page_ of keys or values. Zeros behind the last key: what lies there may be
+  // anything.
+  __device__ void Load(const void* pages, const LatentKeys& keys, int first, int place) const {
     const int own = KeyOfThread();
     const bool exists = first + own < keys.end;
     const int rows_bytes = kPageKeys * static_cast<int>(sizeof(Kv)) * dim_;
-    const unsigned char* page = static_cast<const unsigned char*>(kv_.k) +
-                                static_cast<int64_t>(page_) * (rows_bytes + kKvScaleBytes<Kv>);
+    int64_t head = page_;
+    if constexpr (kValuesApart) head = head * kv_.kv_heads + kv_head_;
+    const unsigned char* page =
+        static_cast<const unsigned char*>(pages) + head * (rows_bytes + kKvScaleBytes<Kv>);
     const Kv* const from = reinterpret_cast<const Kv*>(page) + own % kPageKeys * dim_;
     if constexpr (kIsNarrow) {
       if (LaneOfKey() == 0) {
@@ -315,7 +359,7 @@ class LatentWorker {
   __device__ int FirstColumn() const { return warp_ * kColumns; }
 
   __device__ void AddValues(int place) {
-    if (FirstColumn() >= latent_) return;
+    if (FirstColumn() >= value_dim_) return;
     float factors[kRowTiles][2];
     bool has_other_maximum = false;
 #pragma unroll
@@ -330,7 +374,7 @@ class LatentWorker {
     const int matrix = lane_ / 8;
     const int line = matrix % 2 * 8 + lane_ % 8;
     const int column = matrix / 2 * kVector;
-    const T* const values = &shared_.keys[place][line][dim_ - latent_ + FirstColumn() + column];
+    const T* const values = &shared_.keys[place][line][dim_ - value_dim_ + FirstColumn() + column];
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       uint32_t weights[kRowTiles][4];
@@ -380,7 +424,7 @@ class LatentWorker {
 #pragma unroll
         for (int j = 0; j < kColumnTiles; ++j) {
           const int column = FirstColumn() + 8 * j + lane_ % 4 * 2;
-          if (column >= latent_) break;
+          if (column >= value_dim_) break;
           place.Store(column, sums_[tile][j][2 * half], sums_[tile][j][2 * half + 1]);
         }
       }
@@ -388,10 +432,11 @@ class LatentWorker {
   }
 
   const KvPages& kv_;
+  const int kv_head_;
   const float scale_;  // of scores, to base 2
   Shared& shared_;
   const int dim_;
-  const int latent_;
+  const int value_dim_;
   const int warp_;
   const int lane_;
   int page_;  // of the key that the thread copies next

@@ -6,9 +6,8 @@
 namespace mlc_native::kernels::cuda {
 inline namespace norm_cu {
 
-template <typename T, int kVectors>
-__global__ void __launch_bounds__(kThreadsOfRow<kVectors>)
-    AddNormKernel(const __grid_constant__ AddNormArgs args) {
+template <typename T, int kVectors, bool kScales>
+__device__ inline void AddAndNormalizeRow(const AddNormArgs& args) {
   constexpr int kWarps = kThreadsOfRow<kVectors> / kWarp;
   __shared__ float post_sums[kWarps];
   __shared__ float pre_sums[kWarps];
@@ -19,6 +18,7 @@ __global__ void __launch_bounds__(kThreadsOfRow<kVectors>)
   float* residual = args.residual + row;
   const Parameter<T, kVectors> post_weight(args.post_weight, args.dim);
   const Parameter<T, kVectors> pre_weight(args.pre_weight, args.dim);
+  const float factor = kScales ? ToFloat(*static_cast<const T*>(args.scale)) : 1.0f;
   WaitForPrevious();
   Part sum{};
   sum.Load(residual, args.dim);
@@ -37,7 +37,9 @@ __global__ void __launch_bounds__(kThreadsOfRow<kVectors>)
       post_weight.Scale(i, args.weight_offset, scale, added.values[i]);
       bias.Add(i, added.values[i]);
 #pragma unroll
-      for (int j = 0; j < kVector; ++j) sum.values[i][j] += added.values[i][j];
+      for (int j = 0; j < kVector; ++j) {
+        sum.values[i][j] = factor * (sum.values[i][j] + added.values[i][j]);
+      }
       StoreFloats(residual + column, sum.values[i]);
     }
   }
@@ -53,6 +55,18 @@ __global__ void __launch_bounds__(kThreadsOfRow<kVectors>)
     bias.Add(i, sum.values[i]);
     StoreFloats(static_cast<T*>(args.y) + row + column, sum.values[i]);
   }
+}
+
+template <typename T, int kVectors>
+__global__ void __launch_bounds__(kThreadsOfRow<kVectors>)
+    AddNormKernel(const __grid_constant__ AddNormArgs args) {
+  AddAndNormalizeRow<T, kVectors, false>(args);
+}
+
+template <typename T, int kVectors>
+__global__ void __launch_bounds__(kThreadsOfRow<kVectors>)
+    ScaledAddNormKernel(const __grid_constant__ AddNormArgs args) {
+  AddAndNormalizeRow<T, kVectors, true>(args);
 }
 
 template <typename T, int kVectors>
@@ -117,8 +131,11 @@ void ForRows(DType dtype, int64_t m, int64_t dim, const F& launch) {
 }  // namespace norm_cu
 
 void AddNorm(const AddNormArgs& args, Stream stream) {
+  MLC_CHECK(args.scale == nullptr || args.x != nullptr);
   ForRows(args.dtype, args.m, args.dim, [&](const LaunchShape& shape, auto vectors, auto tag) {
-    Launch(AddNormKernel<typename decltype(tag)::Type, vectors()>, shape, stream, args);
+    using T = typename decltype(tag)::Type;
+    if (args.scale == nullptr) return Launch(AddNormKernel<T, vectors()>, shape, stream, args);
+    Launch(ScaledAddNormKernel<T, vectors()>, shape, stream, args);
   });
 }
 

@@ -62,6 +62,7 @@ bool PrefersWarpgroups() {
 }  // namespace prefill_attention_cu
 
 int64_t PrefillTileRows(int64_t q_heads, int64_t kv_heads, int64_t head_dim) {
+  if (head_dim > kMaxHeadDim) return kWideTileRows;
   const int64_t rows =
       WithPaddedDim(head_dim, [](auto dim) -> int64_t { return ShapeOf<dim()>::kRows; });
   return rows * kv_heads / q_heads;
@@ -69,7 +70,7 @@ int64_t PrefillTileRows(int64_t q_heads, int64_t kv_heads, int64_t head_dim) {
 
 void PrefillAttention(const KvPages& kv, const AttentionArgs& args, const PrefillTile* tiles,
                       int64_t num_tiles, Stream stream) {
-  if (kv.latent_dim > 0) return LatentPrefillAttention(kv, args, tiles, num_tiles, stream);
+  if (IsLatentOrWide(kv)) return LatentPrefillAttention(kv, args, tiles, num_tiles, stream);
   MLC_CHECK(kv.head_dim % kVector == 0 && kv.head_dim <= kMaxHeadDim) << kv.head_dim;
   MLC_CHECK(args.q_heads % kv.kv_heads == 0 &&
             PrefillTileRows(args.q_heads, kv.kv_heads, kv.head_dim) > 0)

@@ -15,28 +15,32 @@ struct QkRopeKernelArgs {
 
 // Loads come first, and none of them waits for another one but the angles for the position. The
 // weights of the norms do not even wait for the kernel before.
-template <typename T, typename Kv>
-__global__ void __launch_bounds__(kRopeThreads)
-    QkRopeWriteKvKernel(const __grid_constant__ QkRopeKernelArgs args) {
-  alignas(16) __shared__ float heads[kHeadsPerBlock][kMaxHeadDim];
+template <typename T, typename Kv, int kVectors, bool kMakesValues>
+__device__ inline void RotateAndWrite(const QkRopeKernelArgs& args) {
+  constexpr int kElements = kVectors * kWarp * kVector;
+  alignas(16) __shared__ float heads[kHeadsPerBlock][kElements];
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int64_t row = blockIdx.x;
   const int64_t index = static_cast<int64_t>(blockIdx.y) * kHeadsPerBlock + warp;
   const bool is_behind = index >= args.a.q_heads + 2 * args.kv.kv_heads;  // the last one
-  const RopeHead<T> head(args.a, args.kv, index);
-  const RawVector8<T> weights = head.LoadWeights();
+  const RopeHead<T, kVectors, kMakesValues> head(args.a, args.kv, index);
+  RawVector8<T> weights[kVectors];
+  head.LoadWeights(weights);
   WaitForPrevious();
   if (is_behind) return;
   const int64_t slot = args.a.slots[row];
   const int32_t position = args.a.positions[row];
-  const RawVector8<T> elements = head.LoadElements(row);
+  RawVector8<T> elements[kVectors];
+  head.LoadElements(row, elements);
   if (slot < 0) return;
 
-  float parts[1][kVector];
-  float (&x)[kVector] = parts[0];
+  float x[kVectors][kVector];
   head.Compute(weights, elements, position, heads[warp], x);
   if (head.IsQ()) {
-    if (head.HasColumn()) StoreFloats(head.RowOf(row) + head.Column(), x);
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (head.HasColumn(v)) StoreFloats(head.RowOf(row) + head.Column(v), x[v]);
+    }
     return;
   }
 
@@ -49,28 +53,54 @@ __global__ void __launch_bounds__(kRopeThreads)
                               (page * args.kv.kv_heads + kv_head) * args.kv.head_bytes();
   Kv* const to = reinterpret_cast<Kv*>(rows) + token * dim;
   if constexpr (kHasKvScales<Kv>) {
-    const float scale = ScaleHead(parts);
+    const float scale = ScaleHead(x);
     const int64_t row_bytes = dim * static_cast<int64_t>(sizeof(Kv));
-    if (head.Column() == 0) reinterpret_cast<float*>(rows + kKvPageSize * row_bytes)[token] = scale;
+    if (head.Column(0) == 0) {
+      reinterpret_cast<float*>(rows + kKvPageSize * row_bytes)[token] = scale;
+    }
   }
-  if (head.HasColumn()) StoreFloats(to + head.Column(), x);
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    if (head.HasColumn(v)) StoreFloats(to + head.Column(v), x[v]);
+  }
+}
+
+template <typename T, typename Kv>
+__global__ void __launch_bounds__(kRopeThreads)
+    QkRopeWriteKvKernel(const __grid_constant__ QkRopeKernelArgs args) {
+  RotateAndWrite<T, Kv, 1, false>(args);
+}
+
+// Of heads of any size, also with values that are normalized or made of keys.
+template <typename T, typename Kv>
+__global__ void __launch_bounds__(kRopeThreads)
+    WideQkRopeWriteKvKernel(const __grid_constant__ QkRopeKernelArgs args) {
+  RotateAndWrite<T, Kv, static_cast<int>(kMaxWideHeadDim / kMaxHeadDim), true>(args);
 }
 
 }  // namespace rope_cu
 
 void QkRopeWriteKv(const KvPages& kv, const QkRopeWriteKvArgs& args, Stream stream) {
-  MLC_CHECK(kv.head_dim % kVector == 0 && kv.head_dim <= kMaxHeadDim) << kv.head_dim;
+  MLC_CHECK(kv.head_dim % kVector == 0 && kv.head_dim <= kMaxWideHeadDim) << kv.head_dim;
   MLC_CHECK(args.rotary_dim % 2 == 0 && args.rotary_dim <= kv.head_dim) << args.rotary_dim;
   if (args.m == 0) return;
-  const int64_t heads = args.q_heads + 2 * kv.kv_heads;
+  QkRopeKernelArgs kernel_args{kv, args};
+  if (args.parts == KvParts::kNone) kernel_args.kv.kv_heads = 0;
+  const int64_t heads = args.q_heads + 2 * kernel_args.kv.kv_heads;
   const dim3 grid(static_cast<unsigned>(args.m),
                   static_cast<unsigned>((heads + kHeadsPerBlock - 1) / kHeadsPerBlock));
+  const LaunchShape shape{.grid = grid, .threads = kRopeThreads};
+  const bool is_usual =
+      kv.head_dim <= kMaxHeadDim && args.v_norm == nullptr && args.parts != KvParts::kKeysAlone;
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     WithKvFormat<T>(kv.format, args.dtype, [&](auto kv_tag) {
       using Kv = typename decltype(kv_tag)::Type;
-      Launch(QkRopeWriteKvKernel<T, Kv>, {.grid = grid, .threads = kRopeThreads}, stream,
-             QkRopeKernelArgs{kv, args});
+      if (is_usual) {
+        Launch(QkRopeWriteKvKernel<T, Kv>, shape, stream, kernel_args);
+      } else {
+        Launch(WideQkRopeWriteKvKernel<T, Kv>, shape, stream, kernel_args);
+      }
     });
   });
 }

@@ -57,6 +57,11 @@ struct Rotation {
   __device__ void Apply(int column, int64_t head_dim, float* head, float (&x)[kVector]) const {
     if (column < head_dim) StoreFloats(head + column, x);
     __syncwarp();
+    Rotate(column, head, x);
+  }
+
+  // The same of a head that all lanes have left in shared memory.
+  __device__ void Rotate(int column, const float* head, float (&x)[kVector]) const {
 #pragma unroll
     for (int j = 0; j < kVector; ++j) {
       const int i = column + j;
@@ -76,9 +81,13 @@ struct Rotation {
   float sin[kVector];
 };
 
-template <typename T>
+// kVectors: of a lane. kMakesValues: values are normalized, or made of keys; a decoder without such
+// ones is spared what that takes.
+template <typename T, int kVectors, bool kMakesValues>
 class RopeHead {
  public:
+  using Raw = RawVector8<T>[kVectors];
+
   // `head`: of those of q, k and v.
   __device__ RopeHead(const QkRopeWriteKvArgs& args, const KvPages& kv, int64_t head)
       : args_(args),
@@ -86,76 +95,122 @@ class RopeHead {
         head_(head),
         is_q_(head < args.q_heads),
         is_v_(head >= args.q_heads + kv.kv_heads),
-        column_(static_cast<int>(threadIdx.x) % kWarp * kVector) {
-    const void* norm = is_q_ ? args.q_norm : args.k_norm;
-    has_norm_ = norm != nullptr && !is_v_;
-  }
+        source_(kMakesValues && is_v_ && args.parts == KvParts::kKeysAlone ? head - kv.kv_heads
+                                                                           : head),
+        norm_(is_q_   ? args.q_norm
+              : is_v_ ? NormOfValues(args)
+                      : args.k_norm) {}
 
   __device__ bool IsQ() const { return is_q_; }
   __device__ bool IsV() const { return is_v_; }
-  // Of the lane's first element; lanes behind the head have none.
-  __device__ int Column() const { return column_; }
-  __device__ bool HasColumn() const { return column_ < dim_; }
+  // Of the first element of the lane's vector; lanes behind the head have none.
+  __device__ static int Column(int vector) {
+    return (vector * kWarp + static_cast<int>(threadIdx.x) % kWarp) * kVector;
+  }
+  __device__ bool HasColumn(int vector) const { return Column(vector) < dim_; }
   __device__ T* RowOf(int64_t row) const {
-    return static_cast<T*>(args_.qkv) + row * args_.ld + head_ * dim_;
+    return static_cast<T*>(args_.qkv) + row * args_.ld + source_ * dim_;
   }
 
   // Of the norm, if there is one. No kernel writes them.
-  __device__ RawVector8<T> LoadWeights() const {
-    RawVector8<T> weights{};
-    if (has_norm_) {
-      const T* norm = static_cast<const T*>(is_q_ ? args_.q_norm : args_.k_norm) +
-                      (is_q_ ? head_ : head_ - args_.q_heads) * args_.ld_norm;
-      weights = LoadRaw(norm + (HasColumn() ? column_ : 0));
+  __device__ void LoadWeights(Raw& weights) const {
+    const T* norm = static_cast<const T*>(norm_);
+    if (!is_v_) norm += (is_q_ ? head_ : head_ - args_.q_heads) * args_.ld_norm;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      weights[v] = RawVector8<T>{};
+      if (norm_ != nullptr) weights[v] = LoadRaw(norm + (HasColumn(v) ? Column(v) : 0));
     }
-    return weights;
   }
-  __device__ RawVector8<T> LoadElements(int64_t row) const {
-    return LoadRaw(RowOf(row) + (HasColumn() ? column_ : 0));
+  __device__ void LoadElements(int64_t row, Raw& elements) const {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      elements[v] = LoadRaw(RowOf(row) + (HasColumn(v) ? Column(v) : 0));
+    }
   }
 
-  // The lane's part of the head; zeros behind it. `shared`: kMaxHeadDim floats of the warp.
-  __device__ void Compute(const RawVector8<T>& weights, const RawVector8<T>& elements,
-                          int64_t position, float* shared, float (&x)[kVector]) const {
-    ToFloats(elements, x);
+  // The lane's part of the head; zeros behind it. `shared`: as many floats of the warp as its lanes
+  // have elements.
+  __device__ void Compute(const Raw& weights, const Raw& elements, int64_t position, float* shared,
+                          float (&x)[kVectors][kVector]) const {
 #pragma unroll
-    for (int j = 0; j < kVector; ++j) x[j] = HasColumn() ? x[j] : 0.0f;
+    for (int v = 0; v < kVectors; ++v) {
+      ToFloats(elements[v], x[v]);
+#pragma unroll
+      for (int j = 0; j < kVector; ++j) x[v][j] = HasColumn(v) ? x[v][j] : 0.0f;
+    }
+    const bool has_norm = norm_ != nullptr;
     if (!is_v_) {
       const bool rotates = args_.rotary_dim > 0;
       const bool rotates_first = rotates && args_.rope_first;
-      Rotation rotation;
-      if (rotates) rotation = Rotation(args_, position, column_);
-      if (has_norm_ && !rotates_first) Normalize(weights, x);
-      if (rotates) rotation.Apply(column_, dim_, shared, x);
-      if (has_norm_ && rotates_first) Normalize(weights, x);
+      Rotation rotations[kVectors];
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        if (rotates) rotations[v] = Rotation(args_, position, Column(v));
+      }
+      if (has_norm && !rotates_first) Normalize(weights, x);
+      if (rotates) Rotate(rotations, shared, x);
+      if (has_norm && rotates_first) Normalize(weights, x);
+    } else if (kMakesValues && has_norm) {
+      Normalize(weights, x);
     }
     if (is_q_ && args_.q_scales != nullptr) {
       const float scale = args_.q_scales[position];
 #pragma unroll
-      for (int j = 0; j < kVector; ++j) x[j] *= scale;
+      for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+        for (int j = 0; j < kVector; ++j) x[v][j] *= scale;
+      }
     }
   }
 
  private:
-  __device__ void Normalize(const RawVector8<T>& weights, float (&x)[kVector]) const {
+  __device__ static const void* NormOfValues(const QkRopeWriteKvArgs& args) {
+    return kMakesValues ? args.v_norm : nullptr;
+  }
+
+  __device__ void Rotate(const Rotation (&rotations)[kVectors], float* shared,
+                         float (&x)[kVectors][kVector]) const {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if (HasColumn(v)) StoreFloats(shared + Column(v), x[v]);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) rotations[v].Rotate(Column(v), shared, x[v]);
+  }
+
+  __device__ void Normalize(const Raw& weights, float (&x)[kVectors][kVector]) const {
     const auto dim = static_cast<float>(dim_);
     if (args_.subtract_mean) {
       float sum = 0.0f;
 #pragma unroll
-      for (int j = 0; j < kVector; ++j) sum += x[j];
+      for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+        for (int j = 0; j < kVector; ++j) sum += x[v][j];
+      }
       const float mean = ReduceWarp(sum, Plus()) / dim;
 #pragma unroll
-      for (int j = 0; j < kVector; ++j) x[j] -= HasColumn() ? mean : 0.0f;
+      for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+        for (int j = 0; j < kVector; ++j) x[v][j] -= HasColumn(v) ? mean : 0.0f;
+      }
     }
     float squares = 0.0f;
 #pragma unroll
-    for (int j = 0; j < kVector; ++j) squares += x[j] * x[j];
+    for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+      for (int j = 0; j < kVector; ++j) squares += x[v][j] * x[v][j];
+    }
     squares = ReduceWarp(squares, Plus());
     const float scale = ReciprocalSqrt(squares / dim + args_.eps);
-    float w[kVector];
-    ToFloats(weights, w);
 #pragma unroll
-    for (int j = 0; j < kVector; ++j) x[j] *= scale * (w[j] + args_.weight_offset);
+    for (int v = 0; v < kVectors; ++v) {
+      float w[kVector];
+      ToFloats(weights[v], w);
+#pragma unroll
+      for (int j = 0; j < kVector; ++j) x[v][j] *= scale * (w[j] + args_.weight_offset);
+    }
   }
 
   const QkRopeWriteKvArgs& args_;
@@ -163,8 +218,8 @@ class RopeHead {
   const int64_t head_;
   const bool is_q_;
   const bool is_v_;
-  const int column_;
-  bool has_norm_;
+  const int64_t source_;  // the head that it is made of
+  const void* const norm_;
 };
 
 }  // namespace mlc_native::kernels::cuda

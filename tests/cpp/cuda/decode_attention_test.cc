@@ -148,6 +148,24 @@ TEST_F(DecodeAttentionTest, EveryGroupHeadSizeAndType) {
   }
 }
 
+// Those of which a block computes a row together (latent.h): one and two tiles of heads, several
+// pieces of a group, and rows of several splits.
+TEST_F(DecodeAttentionTest, HeadsThatAreTooWideForAWarp) {
+  for (const Types& types : kTypes) {
+    for (const int64_t group : {1, 8, 17, 40}) {
+      const KvShape shape{types.dtype, types.format, 2 * group, 2, 512};
+      Check({.shape = shape, .lengths = {1, 0, 16, 33}});
+    }
+    Check({.shape = {types.dtype, types.format, 6, 3, 264}, .lengths = {37, 32}});
+    Check({.shape = {types.dtype, types.format, 4, 1, 512}, .lengths = {300, 1, 700}});
+  }
+  for (const int64_t group : {1, 8, 12}) {
+    const KvShape shape{DType::kFloat32, KvFormat::kFloat32, 2 * group, 2, 512};
+    Check({.shape = shape, .lengths = {1, 0, 70}});
+  }
+  Check({.shape = {DType::kFloat32, KvFormat::kFloat32, 6, 3, 264}, .lengths = {300}});
+}
+
 TEST_F(DecodeAttentionTest, LengthsAroundEveryEdge) {
   const KvShape shape{DType::kBFloat16, KvFormat::kBFloat16, 4, 1, 64};
   Check({.shape = shape, .lengths = EdgeLengths(600)});
@@ -192,10 +210,12 @@ TEST_F(DecodeAttentionTest, ARowIsTheSameInEveryBatch) {
                                     {DType::kFloat16, KvFormat::kFloat16, 5, 1, 80},
                                     {DType::kBFloat16, KvFormat::kFloat8, 16, 1, 128},
                                     {DType::kBFloat16, KvFormat::kBFloat16, 2, 2, 256},
+                                    {DType::kBFloat16, KvFormat::kBFloat16, 4, 2, 512},
                                     {DType::kFloat32, KvFormat::kFloat32, 4, 2, 64}};
   for (const KvShape& shape : shapes) {
     const size_t row_bytes = shape.q_heads * shape.head_dim * DTypeSize(shape.dtype);
     for (const int64_t window : {0, 250}) {
+      if (window > 0 && shape.head_dim > kMaxHeadDim) continue;
       for (const int64_t length : {1, 17, 129, 333}) {
         const DecodeCase alone{.shape = shape, .lengths = {length}, .window = window};
         const auto want = Run(alone, {9}, PagedKv(shape, alone.lengths, {9}));
@@ -243,6 +263,15 @@ TEST_F(DecodeAttentionTest, RowsOfADraftHaveTheBitsOfSingleRows) {
 TEST_F(DecodeAttentionTest, ChecksTheShape) {
   const KvPages kv{.kv_heads = 2, .head_dim = 12};
   EXPECT_ANY_THROW(DecodeAttention(kv, {.q_heads = 2}, {.m = 1, .max_splits = 1}, nullptr));
+  int nothing = 0;
+  const KvPages wide{.kv_heads = 2, .head_dim = 512, .k = &nothing, .v = &nothing};
+  EXPECT_NO_THROW(DecodeAttention(wide, {.q_heads = 2}, {.m = 0, .max_splits = 1}, nullptr));
+  for (const AttentionArgs& args : {AttentionArgs{.q_heads = 2, .window = 9},
+                                    {.q_heads = 2, .soft_cap = 1},
+                                    {.q_heads = 2, .sinks = &nothing},
+                                    {.q_heads = 3}}) {
+    EXPECT_ANY_THROW(DecodeAttention(wide, args, {.m = 0, .max_splits = 1}, nullptr));
+  }
 }
 
 }  // namespace

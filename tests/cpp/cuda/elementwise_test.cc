@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "cuda/test_util.h"
@@ -54,6 +55,62 @@ TEST_F(ElementwiseTest, EmbedsWhatSampledTokensStandFor) {
   for (size_t i = 0; i < got.size(); ++i) {
     ASSERT_EQ(got[i], table[meant[i / k] * k + i % k]) << i;
   }
+}
+
+TEST_F(ElementwiseTest, GatesInputs) {
+  constexpr int64_t kRows = 3, kColumns = 24, kLd = 40;
+  const std::vector<int32_t> rows{4, 0, 4};
+  const DeviceArray<int32_t> device_rows(rows);
+  for (DType dtype : kDTypes) {
+    const Floats gate = Random(dtype, kRows * kColumns, 3);
+    const Floats inputs = Random(DType::kFloat32, 5 * kLd, 2);
+    const DeviceArray<float> device_inputs(inputs);
+    for (const bool has_rows : {true, false}) {
+      DeviceBytes device_gate(Encode(dtype, gate));
+      GateInputs({.dtype = dtype,
+                  .activation = Activation::kGeluTanh,
+                  .gate = device_gate.data(),
+                  .inputs = device_inputs.data() + 8,
+                  .ld = kLd,
+                  .rows = has_rows ? device_rows.data() : nullptr,
+                  .m = kRows,
+                  .n = kColumns},
+                 nullptr);
+      const Floats got = Decode(dtype, device_gate.Download());
+      for (int64_t i = 0; i < kRows * kColumns; ++i) {
+        const double x = gate[i];
+        const double gelu =
+            0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+        const int64_t row = has_rows ? rows[i / kColumns] : i / kColumns;
+        const double want = gelu * inputs[row * kLd + 8 + i % kColumns];
+        ASSERT_NEAR(got[i], want, (Epsilon(dtype) + 1e-5) * (1 + std::abs(want))) << i;
+      }
+    }
+  }
+}
+
+TEST_F(ElementwiseTest, PicksWhatIsKnownOfRows) {
+  const std::vector<int32_t> rows{2, 0, 2};
+  const DeviceArray<int32_t> device_rows(rows), positions(std::vector<int32_t>{10, 11, 12}),
+      lengths(std::vector<int32_t>{20, 21, 22}), tables(std::vector<int32_t>{30, 31, 32});
+  const DeviceArray<int64_t> slots(std::vector<int64_t>{-1, 1, int64_t{1} << 40});
+  DeviceArray<int32_t> to_positions(3), to_lengths(3), to_tables(3);
+  DeviceArray<int64_t> to_slots(3);
+  PickRows({.rows = device_rows.data(),
+            .m = 3,
+            .positions = positions.data(),
+            .lengths = lengths.data(),
+            .tables = tables.data(),
+            .slots = slots.data(),
+            .to_positions = to_positions.data(),
+            .to_lengths = to_lengths.data(),
+            .to_tables = to_tables.data(),
+            .to_slots = to_slots.data()},
+           nullptr);
+  EXPECT_EQ(to_positions.Download(), (std::vector<int32_t>{12, 10, 12}));
+  EXPECT_EQ(to_lengths.Download(), (std::vector<int32_t>{22, 20, 22}));
+  EXPECT_EQ(to_tables.Download(), (std::vector<int32_t>{32, 30, 32}));
+  EXPECT_EQ(to_slots.Download(), (std::vector<int64_t>{int64_t{1} << 40, -1, int64_t{1} << 40}));
 }
 
 // From every type to float32 and back; rows of `to` that are not named keep their poison.

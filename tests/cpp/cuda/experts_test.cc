@@ -22,11 +22,12 @@ class CudaExpertsTest : public GemvWeightsTest {
  protected:
   // In memory that was poison before.
   static HostChoices Choose(const RouterRule& rule, const Floats& logits,
-                            const Floats& correction = {},
-                            const std::vector<int32_t>& lengths = {}) {
+                            const Floats& correction = {}, const std::vector<int32_t>& lengths = {},
+                            const Floats& scales = {}) {
     const int64_t m = std::ssize(logits) / rule.num_experts;
     const auto size = static_cast<size_t>(m * rule.num_chosen);
-    const DeviceArray<float> device_logits(logits), device_correction(correction), weights(size);
+    const DeviceArray<float> device_logits(logits), device_correction(correction), weights(size),
+        device_scales(scales);
     const DeviceArray<int32_t> device_lengths(lengths), experts(size), places(size), rows(size);
     const DeviceArray<ExpertGroup> groups(static_cast<size_t>(MaxExpertGroups(rule, m)));
     Route(rule,
@@ -34,7 +35,8 @@ class CudaExpertsTest : public GemvWeightsTest {
            .ld = rule.num_experts,
            .m = m,
            .lengths = lengths.empty() ? nullptr : device_lengths.data(),
-           .correction = correction.empty() ? nullptr : device_correction.data()},
+           .correction = correction.empty() ? nullptr : device_correction.data(),
+           .scales = scales.empty() ? nullptr : device_scales.data()},
           {.experts = experts.data(),
            .weights = weights.data(),
            .places = places.data(),
@@ -99,6 +101,19 @@ TEST_F(CudaExpertsTest, ChoiceMatchesTheReference) {
         }
       }
     }
+  }
+}
+
+TEST_F(CudaExpertsTest, WeightsAreScaledAtLast) {
+  constexpr int64_t kRows = 5;
+  const RouterRule rule{.num_experts = 40, .num_chosen = 3, .renormalize = true};
+  const Floats logits = DistinctLogits(kRows, rule.num_experts, random_);
+  const Floats scales = Random(DType::kFloat32, rule.num_experts, 2);
+  const HostChoices plain = Choose(rule, logits);
+  const HostChoices scaled = Choose(rule, logits, {}, {}, scales);
+  EXPECT_EQ(scaled.experts, plain.experts);
+  for (size_t i = 0; i < plain.weights.size(); ++i) {
+    EXPECT_NEAR(scaled.weights[i], plain.weights[i] * scales[plain.experts[i]], 1e-6) << i;
   }
 }
 

@@ -10,6 +10,7 @@ struct NormCase {
   bool has_post;
   bool has_pre;
   bool has_y = true;
+  bool has_scale = false;
 };
 
 class NormTest : public CudaKernelTest {
@@ -19,13 +20,16 @@ class NormTest : public CudaKernelTest {
     const Floats x = Random(dtype, c.m * c.dim, 3);
     const Floats post = Random(dtype, c.dim);
     const Floats pre = Random(dtype, c.dim);
+    const Floats scale = Decode(dtype, Encode(dtype, {0.3f}));
     DeviceArray<float> device_residual(residual);
+    DeviceBytes device_scale(Encode(dtype, scale));
     DeviceBytes device_x(Encode(dtype, x)), device_post(Encode(dtype, post)),
         device_pre(Encode(dtype, pre)), y(c.m * c.dim * DTypeSize(dtype));
     AddNorm({.dtype = dtype,
              .residual = device_residual.data(),
              .x = c.adds ? device_x.data() : nullptr,
              .post_weight = c.has_post ? device_post.data() : nullptr,
+             .scale = c.has_scale ? device_scale.data() : nullptr,
              .pre_weight = c.has_pre ? device_pre.data() : nullptr,
              .y = c.has_y ? y.data() : nullptr,
              .weight_offset = 0.5f,
@@ -39,6 +43,7 @@ class NormTest : public CudaKernelTest {
       if (c.has_post) added = reference::Normalize(added, ToDouble(post), 0.5, 1e-5);
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += added[i];
     }
+    for (double& value : sum) value *= c.has_scale ? scale[0] : 1.0f;
     ExpectClose(device_residual.Download(), sum, 2e-6);
     if (!c.has_y) return;
     if (c.has_pre) sum = reference::Normalize(sum, ToDouble(pre), 0.5, 1e-5);
@@ -59,6 +64,23 @@ TEST_F(NormTest, MatchesTheReference) {
     c.has_y = false;
     Check(dtype, c);
   }
+}
+
+TEST_F(NormTest, ScalesTheResidual) {
+  for (DType dtype : kDTypes) {
+    for (int64_t dim : {8, 1024, 2056, 9000}) {
+      NormCase c{.m = 2, .dim = dim, .adds = true, .has_post = true, .has_pre = true};
+      c.has_scale = true;
+      Check(dtype, c);
+      c.has_y = false;
+      Check(dtype, c);
+      c.has_post = false;
+      Check(dtype, c);
+    }
+  }
+  EXPECT_ANY_THROW(Check(
+      DType::kFloat32,
+      {.m = 1, .dim = 8, .adds = false, .has_post = false, .has_pre = true, .has_scale = true}));
 }
 
 TEST_F(NormTest, NormalizesPartsOfRows) {

@@ -149,6 +149,21 @@ TEST_F(PrefillAttentionTest, EveryGroupOfHeadsAndHeadSize) {
   }
 }
 
+// Those of which a block computes a row together (latent.h).
+TEST_F(PrefillAttentionTest, HeadsThatAreTooWideForAWarp) {
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    for (const KvFormat format : {KvFormatOf(dtype), KvFormat::kFloat8}) {
+      Check({.shape = {dtype, format, 2, 1, 512}, .slices = {{0, 40}, {37, 3}, {64, 1}}});
+      Check({.shape = {dtype, format, 6, 2, 264}, .slices = {{5, 33}}});
+    }
+  }
+  for (const int64_t group : {1, 7, 16}) {
+    Check({.shape = {kBf16, KvFormat::kBFloat16, 2 * group, 2, 512}, .slices = {{30, 35}}});
+  }
+  ExpectSameInChunks({.shape = {kBf16, KvFormat::kBFloat16, 3, 1, 512}}, 70, {7, 33, 69});
+  ExpectSameInChunks({.shape = {kBf16, KvFormat::kFloat8, 2, 2, 512}}, 40, {7});
+}
+
 TEST_F(PrefillAttentionTest, WindowsAndSoftCap) {
   const KvShape shape{kBf16, KvFormat::kBFloat16, 2, 1, 32};
   for (int64_t window : {1, 16, 63, 64, 100}) {

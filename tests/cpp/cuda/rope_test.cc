@@ -3,18 +3,28 @@
 namespace mlc_native::kernels::cuda {
 namespace {
 
+// What rows have of values, and whether these are normalized.
+struct Values {
+  KvParts parts = KvParts::kBoth;
+  bool has_norm = false;
+};
+
 class RopeTest : public CudaKernelTest {
  protected:
   void Check(DType dtype, KvFormat format, int64_t head_dim, int64_t rotary_dim, bool has_norm,
-             bool interleaved = false, float amplitude = 1.0f) {
+             bool interleaved = false, float amplitude = 1.0f, const Values& values = {}) {
     const int64_t m = 4;
     const int64_t q_heads = 6;
     KvPages kv{.format = format, .kv_heads = 3, .head_dim = head_dim, .num_pages = 3};
-    const int64_t width = (q_heads + 2 * kv.kv_heads) * head_dim;
+    const bool is_q_alone = values.parts == KvParts::kNone;
+    const int64_t kv_heads = is_q_alone ? 0 : kv.kv_heads;
+    const int64_t v_columns = values.parts == KvParts::kBoth ? kv_heads : 0;
+    const int64_t width = (q_heads + kv_heads + v_columns) * head_dim;
     const int64_t ld = width + 8;
     const Floats x = Random(dtype, m * ld, amplitude);
     const Floats q_norm = Random(dtype, head_dim);
     const Floats k_norm = Random(dtype, head_dim);
+    const Floats v_norm = Random(dtype, head_dim);
     const std::vector<int32_t> positions{0, 17, 3, 18};
     const std::vector<int64_t> slots{47, 1, -1, 16};  // row 2 is an unused one
     std::vector<double> frequencies(rotary_dim / 2);
@@ -27,7 +37,7 @@ class RopeTest : public CudaKernelTest {
       }
     }
     DeviceBytes qkv(Encode(dtype, x)), device_q_norm(Encode(dtype, q_norm)),
-        device_k_norm(Encode(dtype, k_norm));
+        device_k_norm(Encode(dtype, k_norm)), device_v_norm(Encode(dtype, v_norm));
     const size_t pool = kv.num_pages * kv.kv_heads * kv.head_bytes();
     DeviceBytes k_pages(pool), v_pages(pool);
     kv.k = k_pages.data();
@@ -41,8 +51,10 @@ class RopeTest : public CudaKernelTest {
                    .ld = ld,
                    .m = m,
                    .q_heads = q_heads,
+                   .parts = values.parts,
                    .q_norm = has_norm ? device_q_norm.data() : nullptr,
                    .k_norm = has_norm ? device_k_norm.data() : nullptr,
+                   .v_norm = values.has_norm ? device_v_norm.data() : nullptr,
                    .weight_offset = 1.0f,
                    .eps = 1e-5f,
                    .rotary_dim = rotary_dim,
@@ -58,11 +70,15 @@ class RopeTest : public CudaKernelTest {
     const auto v_bytes = v_pages.Download();
     const double tolerance = 2 * Epsilon(dtype) + 1e-5;
     for (int64_t row = 0; row < m; ++row) {
-      for (int64_t h = 0; h < q_heads + 2 * kv.kv_heads; ++h) {
-        const auto begin = x.begin() + row * ld + h * head_dim;
-        reference::Matrix want(begin, begin + head_dim);
+      for (int64_t h = 0; h < q_heads + 2 * kv_heads; ++h) {
         const bool is_q = h < q_heads;
-        const bool is_v = h >= q_heads + kv.kv_heads;
+        const bool is_v = h >= q_heads + kv_heads;
+        const int64_t source = is_v && v_columns == 0 ? h - kv_heads : h;
+        const auto begin = x.begin() + row * ld + source * head_dim;
+        reference::Matrix want(begin, begin + head_dim);
+        if (values.has_norm && is_v) {
+          want = reference::Normalize(want, ToDouble(v_norm), 1.0, 1e-5);
+        }
         if (has_norm && !is_v) {
           want = reference::Normalize(want, ToDouble(is_q ? q_norm : k_norm), 1.0, 1e-5);
         }
@@ -83,10 +99,11 @@ class RopeTest : public CudaKernelTest {
           ExpectClose(stored, want, tolerance);
         }
       }
-      for (int64_t i = row * ld + width; i < (row + 1) * ld; ++i) ASSERT_EQ(got[i], x[i]);
+      const int64_t behind_q = row * ld + q_heads * head_dim;
+      for (int64_t i = behind_q; i < (row + 1) * ld; ++i) ASSERT_EQ(got[i], x[i]);
     }
-    ExpectWritten(kv, k_bytes, 3 * kv.kv_heads);
-    ExpectWritten(kv, v_bytes, 3 * kv.kv_heads);
+    ExpectWritten(kv, k_bytes, 3 * kv_heads);
+    ExpectWritten(kv, v_bytes, 3 * kv_heads);
   }
 
   static Floats ReadRow(const KvPages& kv, DType dtype, const std::vector<uint8_t>& bytes,
@@ -151,6 +168,32 @@ TEST_F(RopeTest, MatchesTheReference) {
     Check(dtype, same, 16, 0, true);
     Check(dtype, same, 80, 20, true, true);
     if (dtype != DType::kFloat32) Check(dtype, KvFormat::kFloat8, 96, 96, false);
+  }
+}
+
+TEST_F(RopeTest, HeadsOfUpTo512Elements) {
+  for (DType dtype : kDTypes) {
+    const auto same = KvFormatOf(dtype);
+    Check(dtype, same, 512, 512, true);
+    Check(dtype, same, 264, 40, false);
+    Check(dtype, same, 504, 504, true, true);
+    if (dtype != DType::kFloat32) Check(dtype, KvFormat::kFloat8, 512, 128, true);
+  }
+  EXPECT_ANY_THROW(Check(DType::kBFloat16, KvFormat::kBFloat16, 520, 520, false));
+}
+
+TEST_F(RopeTest, ValuesAreNormalizedMadeOfKeysOrAbsent) {
+  for (DType dtype : kDTypes) {
+    for (const int64_t head_dim : {24, 256, 512}) {
+      for (const KvParts parts : {KvParts::kBoth, KvParts::kKeysAlone, KvParts::kNone}) {
+        for (const bool has_norm : {true, false}) {
+          const Values values{parts, has_norm};
+          Check(dtype, KvFormatOf(dtype), head_dim, head_dim, has_norm, false, 1.0f, values);
+          if (dtype == DType::kFloat32) continue;
+          Check(dtype, KvFormat::kFloat8, head_dim, 8, true, false, 1.0f, values);
+        }
+      }
+    }
   }
 }
 

@@ -1,4 +1,5 @@
-// What LatentWorker counts on, each left out in turn: its values are others then.
+// What LatentWorker counts on, of latents and of wide heads, each left out in turn: its values are
+// others then.
 #include "cuda/paged_kv.h"
 #include "kernels/cuda/latent_worker.cuh"
 
@@ -18,6 +19,12 @@ struct NoWidenedBarrier : LatentRules {
 };
 struct NoScoreBarrier : LatentRules {
   static void AwaitScores() {}
+};
+struct NoValueWait : LatentRules {
+  static void AwaitValues() {}
+};
+struct LateValues : LatentRules {  // other lanes may not have copied a scale yet
+  static void AwaitValues() { WaitForCopies<1>(); }
 };
 struct NoWeightBarrier : LatentRules {
   static void AwaitWeights() {}
@@ -39,7 +46,7 @@ struct FaultArgs {
   KvPages kv;
   const int32_t* table;
   const BFloat16* q;
-  float* out;  // [sets, rows, latent]
+  float* out;  // [sets, rows, value_dim]
 };
 
 struct FaultsPlace {
@@ -55,10 +62,9 @@ struct FaultsPlace {
 constexpr int kFirstEnd = 70;  // that the first row sees; the others see one more each
 constexpr int kSets = 3;       // of rows, one behind the other
 
-template <int kTiles, typename Kv, typename Rules>
+template <typename Shape, typename Kv, typename Rules>
 void FaultsKernel(const FaultArgs args) {
   WaitForPrevious();
-  using Shape = LatentShape<kTiles>;
   for (int set = 0; set < kSets; ++set) {
     const int64_t row_of_set = set * Shape::kRows;
     const auto end = [&](int row) { return kFirstEnd + row + 20 * set; };
@@ -67,28 +73,29 @@ void FaultsKernel(const FaultArgs args) {
             {args.table, 0, end(Shape::kRows - 1)},
             [&](int row) { return args.q + (row_of_set + row) * args.kv.head_dim; }, end,
             [&](int row, SoftmaxOfHead softmax, bool) -> FaultsPlace {
-              return {args.out + (row_of_set + row) * args.kv.latent_dim, softmax.y};
+              return {args.out + (row_of_set + row) * args.kv.value_dim(), softmax.y};
             });
   }
 }
 
 class LatentFaultsTest : public CudaKernelTest {
  protected:
-  template <int kTiles, typename Kv, typename Rules>
+  template <typename Shape, typename Kv, typename Rules>
   Floats Run() {
-    using Shape = LatentShape<kTiles>;
     constexpr int64_t kLatent = 72;
     constexpr int64_t kDim = kLatent + 16;
     const auto format = kHasKvScales<Kv> ? KvFormat::kFloat8 : KvFormat::kBFloat16;
     PagedKv paged({.format = format, .kv_heads = 1, .head_dim = kDim},
                   {kFirstEnd + 20 * kSets + Shape::kRows}, {1});
-    paged.kv.latent_dim = kLatent;
-    paged.kv.v = nullptr;
+    if (!Shape::kValuesApart) {
+      paged.kv.latent_dim = kLatent;
+      paged.kv.v = nullptr;
+    }
     random_.seed(5);
     const Floats q = Random(DType::kBFloat16, kSets * 32 * kDim, 2);
     const DeviceBytes device_q(Encode(DType::kBFloat16, q));
-    const DeviceArray<float> out(kSets * Shape::kRows * kLatent);
-    Launch(FaultsKernel<kTiles, Kv, Rules>,
+    const DeviceArray<float> out(kSets * Shape::kRows * paged.kv.value_dim());
+    Launch(FaultsKernel<Shape, Kv, Rules>,
            {.grid = dim3(1),
             .threads = Shape::kThreads,
             .shared_bytes = sizeof(typename Shape::template Shared<BFloat16, Kv>)},
@@ -102,19 +109,25 @@ class LatentFaultsTest : public CudaKernelTest {
 
   // Whether a run of some has other bits: the emulator's copies are late and its threads take turns
   // by chance.
-  template <typename Rules, typename Kv = BFloat16>
+  template <typename Rules, typename Kv = BFloat16, template <int> typename Shape = LatentShape>
   bool IsFound() {
     for (int run = 0; run < 8; ++run) {
-      if (Run<1, Kv, Rules>() != Run<1, Kv, LatentRules>()) return true;
-      if (Run<2, Kv, Rules>() != Run<2, Kv, LatentRules>()) return true;
+      if (Run<Shape<1>, Kv, Rules>() != Run<Shape<1>, Kv, LatentRules>()) return true;
+      if (Run<Shape<2>, Kv, Rules>() != Run<Shape<2>, Kv, LatentRules>()) return true;
     }
     return false;
+  }
+  template <typename Rules, typename Kv = BFloat16>
+  bool IsFoundInWideHeads() {
+    return IsFound<Rules, Kv, WideShape>();
   }
 };
 
 TEST_F(LatentFaultsTest, TheWorkerItselfHasTheSameBits) {
   EXPECT_FALSE(IsFound<LatentRules>());
   EXPECT_FALSE((IsFound<LatentRules, Float8>()));
+  EXPECT_FALSE(IsFoundInWideHeads<LatentRules>());
+  EXPECT_FALSE((IsFoundInWideHeads<LatentRules, Float8>()));
 }
 
 TEST_F(LatentFaultsTest, AMissingWaitOrBarrierShows) {
@@ -128,12 +141,32 @@ TEST_F(LatentFaultsTest, AMissingWaitOrBarrierShows) {
   EXPECT_TRUE(IsFound<NoSoftmaxBarrier>());
 }
 
+TEST_F(LatentFaultsTest, AMissingWaitOrBarrierShowsInWideHeads) {
+  EXPECT_TRUE(IsFoundInWideHeads<NoKeyWait>());
+  EXPECT_TRUE(IsFoundInWideHeads<NoKeyBarrier>());
+  EXPECT_TRUE(IsFoundInWideHeads<NoValueWait>());
+  EXPECT_TRUE((IsFoundInWideHeads<NoKeyWait, Float8>()));
+  EXPECT_TRUE((IsFoundInWideHeads<NoKeyBarrier, Float8>()));
+  EXPECT_TRUE((IsFoundInWideHeads<NoWidenedBarrier, Float8>()));
+  EXPECT_TRUE((IsFoundInWideHeads<NoValueWait, Float8>()));
+  EXPECT_TRUE((IsFoundInWideHeads<LateValues, Float8>()));
+  EXPECT_TRUE((IsFoundInWideHeads<NoScoreBarrier, Float8>()));
+  EXPECT_TRUE(IsFoundInWideHeads<NoScoreBarrier>());
+  EXPECT_TRUE(IsFoundInWideHeads<NoWeightBarrier>());
+  EXPECT_TRUE(IsFoundInWideHeads<NoSoftmaxBarrier>());
+}
+
 TEST_F(LatentFaultsTest, AMissingMaskShows) {
   EXPECT_TRUE(IsFound<NoDiagonal>());
   EXPECT_TRUE(IsFound<LateDiagonal>());
+  EXPECT_TRUE(IsFoundInWideHeads<NoDiagonal>());
+  EXPECT_TRUE(IsFoundInWideHeads<LateDiagonal>());
 }
 
-TEST_F(LatentFaultsTest, SumsOfAnotherScaleShow) { EXPECT_TRUE(IsFound<NoScaling>()); }
+TEST_F(LatentFaultsTest, SumsOfAnotherScaleShow) {
+  EXPECT_TRUE(IsFound<NoScaling>());
+  EXPECT_TRUE(IsFoundInWideHeads<NoScaling>());
+}
 
 }  // namespace
 }  // namespace mlc_native::kernels::cuda
