@@ -2,6 +2,8 @@
 // looks at the family or at JSON again. A value; any thread.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -172,6 +174,15 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   }
   int64_t values_size(const LayerConfig& layer) const {
     return latent ? num_heads * latent->value_dim : q_size(layer);
+  }
+  // The last layer that has keys and values of its own, or a state.
+  size_t last_writer() const;
+  // The largest of what `size` gives of the layers; 0 without layers.
+  template <typename Size>
+  int64_t Widest(const Size& size) const {
+    int64_t widest = 0;
+    for (const LayerConfig& layer : layers) widest = std::max<int64_t>(widest, size(layer));
+    return widest;
   }
   // Whether no layer has sizes of its own. Without a layer, sizes are those of such a decoder.
   bool has_equal_layers() const;

@@ -20,6 +20,12 @@ bool ModelConfig::has_equal_layers() const {
   return std::ranges::all_of(layers, &LayerConfig::has_usual_sizes);
 }
 
+size_t ModelConfig::last_writer() const {
+  size_t last = layers.size() - 1;
+  while (layers[last].reads_other_kv()) --last;
+  return last;
+}
+
 int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) const {
   switch (role) {
     case LinearRole::kQkv:

@@ -15,38 +15,23 @@ namespace {
 // do not wait long.
 constexpr int64_t kPrefillChunk = 512;
 
-size_t LastWriter(const ModelConfig& config) {
-  size_t last = config.layers.size() - 1;
-  while (config.layers[last].reads_other_kv()) --last;
-  return last;
-}
-
-// The largest of what `size` gives of the layers.
-template <typename Size>
-int64_t Widest(const ModelConfig& config, const Size& size) {
-  int64_t widest = 0;
-  for (const LayerConfig& layer : config.layers) widest = std::max(widest, size(layer));
-  return widest;
-}
-
 int64_t QkvWidth(const ModelConfig& config) {
-  return Widest(config, [&](const LayerConfig& layer) { return config.qkv_size(layer); });
+  return config.Widest([&](const LayerConfig& layer) { return config.qkv_size(layer); });
 }
 
 // Of the queries, and of what attention gives.
 int64_t QueryWidth(const ModelConfig& config) {
-  return Widest(config, [&](const LayerConfig& layer) { return config.q_size(layer); });
+  return config.Widest([&](const LayerConfig& layer) { return config.q_size(layer); });
 }
 
 int64_t FfnWidth(const ModelConfig& config) {
-  return Widest(config, [&](const LayerConfig& layer) {
-    return config.linear_rows(layer, LinearRole::kGateUp);
-  });
+  return config.Widest(
+      [&](const LayerConfig& layer) { return config.linear_rows(layer, LinearRole::kGateUp); });
 }
 
 // Of what kOut and kDown read.
 int64_t OutputInputWidth(const ModelConfig& config) {
-  return Widest(config, [&](const LayerConfig& layer) {
+  return config.Widest([&](const LayerConfig& layer) {
     return std::max(config.values_size(layer), config.ffn_size_of(layer));
   });
 }
@@ -131,7 +116,7 @@ Transformer::Transformer(ModelConfig config, CpuDecoderWeights weights, kernels:
                          const kernels::CpuKernels& isa, std::unique_ptr<ThreadPool> pool)
     : config_(std::move(config)),
       weights_(std::move(weights)),
-      last_writer_(LastWriter(config_)),
+      last_writer_(config_.last_writer()),
       head_parts_(HeadPartsOf(config_)),
       kv_format_(kv_format),
       pool_(std::move(pool)),
@@ -234,7 +219,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
       {&buffers_.own_states, max_num_logits, OwnStateWidth(config_)},
       {&buffers_.logits, max_num_logits, config_.vocab_size},
   };
-  const auto attention_bytes = static_cast<size_t>(Widest(config_, [&](const LayerConfig& layer) {
+  const auto attention_bytes = static_cast<size_t>(config_.Widest([&](const LayerConfig& layer) {
     return static_cast<int64_t>(kernels::AlignUp(
         kernels::AttentionWorkspaceBytes(pool_->num_threads(), config_.num_heads,
                                          config_.kv_heads_of(layer), config_.head_dim_of(layer))));

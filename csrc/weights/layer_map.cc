@@ -107,7 +107,8 @@ class LayerBuilder {
     }
     const int64_t size = SizeOf(role);
     if (index == kAbsent) index = map_.AddParameter(ParameterForm::kVector, 0, 1);
-    if (IsOfDelta(role)) map_.parameters[index].in_float32 = true;
+    const bool in_float32 = IsOfDelta(role) || role == VectorRole::kExpertScales;
+    if (in_float32) map_.parameters[index].in_float32 = true;
     int64_t& rows = map_.parameters[index].rows;
     map_.slots.push_back({name, {size}, index, rows});
     rows += size;

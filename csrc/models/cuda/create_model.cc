@@ -69,33 +69,31 @@ void CheckExperts(const WeightPlan& plan) {
   }
 }
 
-// What the decoder has that is not computed here; "": nothing.
-std::string_view WhatIsMissing(const ModelConfig& config) {
-  const auto has_norm = [&](NormRole role) {
-    return std::ranges::any_of(
-        config.layers, [&](const LayerConfig& layer) { return config.has_norm(layer, role); });
-  };
-  const auto has_vector = [&](VectorRole role) {
-    return std::ranges::count(config.arch->vectors, role, &VectorName::role) > 0;
-  };
-  if (!config.has_equal_layers()) {
-    return "layers that differ in the sizes of heads or feed-forward blocks, or share keys and "
-           "values,";
+// Refuses what attention to wide heads lacks.
+void CheckWideHeads(const ModelConfig& config) {
+  const bool has_sinks =
+      std::ranges::count(config.arch->vectors, VectorRole::kSinks, &VectorName::role) > 0;
+  for (const LayerConfig& layer : config.layers) {
+    const int64_t head_dim = config.head_dim_of(layer);
+    if (head_dim <= kernels::cuda::kMaxHeadDim) continue;
+    const std::string_view missing = layer.window > 0                ? "windows"
+                                     : config.attention_soft_cap > 0 ? "soft caps"
+                                     : has_sinks                     ? "sinks"
+                                                                     : "";
+    if (missing.empty()) continue;
+    throw LoadError("head_dim", std::string(missing) + " of attention with heads of " +
+                                    std::to_string(head_dim) +
+                                    " elements are not supported on CUDA; run the model with "
+                                    "\"device\" = \"cpu\"");
   }
-  if (config.convolution) return "layers with short convolutions";
-  if (config.layer_inputs) return "embeddings of tokens for each layer";
-  if (has_norm(NormRole::kRouter)) return "experts beside a block that every row passes";
-  if (has_norm(NormRole::kV)) return "norms of values";
-  if (has_vector(VectorRole::kLayerScale)) return "scales of layers";
-  return "";
 }
 
 // Checks the requirements of the kernels.
 void CheckSizes(const ModelConfig& config) {
-  if (const std::string_view missing = WhatIsMissing(config); !missing.empty()) {
-    throw LoadError("device", std::string(missing) +
-                                  " are not supported on CUDA; run the model with "
-                                  "\"device\" = \"cpu\"");
+  if (config.convolution) {
+    throw LoadError("device",
+                    "layers with short convolutions are not supported on CUDA; run the model with "
+                    "\"device\" = \"cpu\"");
   }
   constexpr int64_t kVector = 8;
   constexpr int64_t kAnySize = int64_t{1} << 30;
@@ -107,6 +105,10 @@ void CheckSizes(const ModelConfig& config) {
   }
   CheckSize("hidden_size", config.hidden_size, kVector, kernels::cuda::kMaxNormDim);
   CheckSize("intermediate_size", config.ffn_size, kVector, kAnySize);
+  if (config.layer_inputs) {
+    CheckSize("hidden_size_per_layer_input", config.layer_inputs->size, kVector,
+              kernels::cuda::kMaxNormDim);
+  }
   if (config.latent) {
     const LatentConfig& latent = *config.latent;
     CheckSize("q_lora_rank", latent.q_rank, kVector, kernels::cuda::kMaxNormDim);
@@ -115,7 +117,11 @@ void CheckSizes(const ModelConfig& config) {
     CheckSize("qk_rope_head_dim", latent.rope_dim, kVector, kernels::cuda::kMaxLatentRopeDim);
     CheckSize("v_head_dim", latent.value_dim, kVector, kAnySize);
   } else {
-    CheckSize("head_dim", config.head_dim, kVector, kernels::cuda::kMaxHeadDim);
+    for (const LayerConfig& layer : config.layers) {
+      CheckSize(layer.own_head_dim == 0 ? "head_dim" : "global_head_dim", config.head_dim_of(layer),
+                kVector, kernels::cuda::kMaxWideHeadDim);
+    }
+    CheckWideHeads(config);
   }
   if (config.experts) {
     const ExpertRule& rule = config.arch->experts;
@@ -235,6 +241,12 @@ std::vector<int> DevicesFrom(int first, int64_t count) {
 std::unique_ptr<Model> LoadSharded(const ModelSource& source, int first_device) {
   const std::vector<int> devices = DevicesFrom(first_device, source.tensor_parallel_shards);
   const ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
+  if (config.arch->reads_layer_sizes) {
+    throw InvalidConfig("tensor_parallel_shards",
+                        "\"tensor_parallel_shards\" must be 1 for a model with layers that have "
+                        "sizes of their own, got " +
+                            std::to_string(source.tensor_parallel_shards));
+  }
   const ModelConfig part = ShardOf(config, source.tensor_parallel_shards);
   CheckSizes(part);
   const auto load = [&](const Peer& peer, int device) {

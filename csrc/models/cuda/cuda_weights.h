@@ -22,15 +22,16 @@ struct CudaRope {
   const float* sin = nullptr;
 };
 
-// Vectors have the decoder's type; kCorrection, those of layers with linear attention and the
-// matrices kRouter and kDeltaGates are float32. The matrices
-// of a layer's experts have one format and one distance from each to the next, and so do their
-// biases and the matrices of its heads. Of several devices that compute a model together, each has
-// HeadRows of the head, or all of it where it is the table of embeddings.
+// Vectors have the decoder's type; kCorrection, kExpertScales, those of layers with linear
+// attention and the matrices kRouter and kDeltaGates are float32. The matrices of a layer's experts
+// have one format and one distance from each to the next, and so do their biases and the matrices
+// of its heads. Of several devices that compute a model together, each has HeadRows of the head, or
+// all of it where it is the table of embeddings.
 struct CudaDecoderWeights : DecoderWeights<CudaMatrix, const void*> {
-  const void* embeddings = nullptr;     // [vocab, hidden]
-  std::vector<CudaRope> ropes;          // as ModelConfig::ropes
-  const float* query_scales = nullptr;  // [positions]; null: none
+  const void* embeddings = nullptr;        // [vocab, hidden]
+  const void* layer_embeddings = nullptr;  // [vocab, inputs of all layers]; null: none
+  std::vector<CudaRope> ropes;             // as ModelConfig::ropes
+  const float* query_scales = nullptr;     // [positions]; null: none
   // Of a draft head: the token of the target of each of its own; null: the same.
   const int32_t* target_ids = nullptr;
 };

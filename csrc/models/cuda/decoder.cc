@@ -25,12 +25,16 @@ int64_t CudaDecoder::MaxSplitsAtOnce(const ModelConfig& config, const Limits& li
   constexpr int64_t kSplitsPerRow = 48;
   const int64_t longest = MaxDecodeSplits(limits.max_length);
   const int64_t rows = std::min(limits.max_rows, std::clamp(limits.max_logits, kFew, kMany));
-  const auto bytes = [&](int64_t splits) {
-    return DecodeWorkspaceBytes(splits, config.num_heads, ValueDim(config));
-  };
+  const auto bytes = [&](int64_t splits) { return DecodeBytes(config, splits); };
   const auto affordable =
       static_cast<int64_t>((kMaxDecodeBytes - bytes(0)) / (bytes(1) - bytes(0)));
   return std::max(longest, std::min(rows * std::min(longest, kSplitsPerRow), affordable));
+}
+
+size_t CudaDecoder::DecodeBytes(const ModelConfig& config, int64_t max_splits) {
+  const int64_t dim =
+      config.Widest([&](const LayerConfig& layer) { return ValueDim(config, layer); });
+  return DecodeWorkspaceBytes(max_splits, config.num_heads, dim);
 }
 
 int64_t CudaDecoder::DecodeRowsAtOnce(const ModelConfig& config, const Limits& limits,
@@ -58,17 +62,17 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   };
   const auto rows = [&](int64_t width) { return take(limits.max_rows * width, DTypeSize(dtype)); };
   const int64_t max_splits = MaxSplitsAtOnce(config, limits);
-  const size_t decode_bytes = DecodeWorkspaceBytes(max_splits, config.num_heads, ValueDim(config));
   Buffers buffers{};
   // Comes first, so that the owner knows which part to set to zero.
-  buffers.decode = take(static_cast<int64_t>(decode_bytes), 1);
+  buffers.decode = take(static_cast<int64_t>(DecodeBytes(config, max_splits)), 1);
   buffers.splits = take(std::ssize(Windows(config)), DecodeSplitsBytes(max_splits));
   buffers.residual = static_cast<float*>(take(limits.max_rows * config.hidden_size, sizeof(float)));
   buffers.hidden = rows(config.hidden_size);
   buffers.output = config.parallel_blocks ? rows(config.hidden_size) : buffers.hidden;
-  buffers.qkv = rows(std::max(QkvRow(config), config.values_size()));
+  const int64_t qkv = config.Widest([&](const LayerConfig& l) { return QkvRow(config, l); });
+  buffers.qkv = rows(std::max(qkv, config.values_size()));
   const int64_t attention =
-      std::max(AttentionSize(config), config.delta ? config.delta->values_size() : 0);
+      config.Widest([&](const LayerConfig& layer) { return AttentionRow(config, layer); });
   buffers.attention = rows(attention);
   if (config.delta) {
     const int64_t gates = config.linear_rows({}, LinearRole::kDeltaGates);
@@ -81,11 +85,19 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
     buffers.latents = rows(LatentRow(config));
     buffers.queries = rows(config.latent->q_rank > 0 ? config.query_up_size() : 0);
   }
-  const bool is_dense = !std::ranges::all_of(config.layers, &LayerConfig::has_experts);
   const int64_t shared_ffn = config.experts ? config.experts->shared_ffn_size : 0;
-  buffers.ffn = rows(std::max(is_dense ? config.linear_rows({}, LinearRole::kGateUp) : int64_t{0},
-                              2 * shared_ffn));
-  buffers.activated = rows(std::max(is_dense ? config.ffn_size : int64_t{0}, shared_ffn));
+  const auto of_dense = [&](const auto& size) {
+    return config.Widest([&](const LayerConfig& l) { return l.has_experts ? 0 : size(l); });
+  };
+  const int64_t gate_up = of_dense(
+      [&](const LayerConfig& layer) { return config.linear_rows(layer, LinearRole::kGateUp); });
+  buffers.ffn = rows(std::max({gate_up, 2 * shared_ffn, config.layer_inputs_size()}));
+  buffers.activated = rows(std::max(
+      of_dense([&](const LayerConfig& layer) { return config.ffn_size_of(layer); }), shared_ffn));
+  if (config.layer_inputs) {
+    buffers.layer_inputs =
+        static_cast<float*>(take(limits.max_rows * config.layer_inputs_size(), sizeof(float)));
+  }
   if (config.experts) PlaceExperts(config, dtype, limits.max_rows, take, &buffers);
   const int64_t parts = Peers::NumParts(limits.num_peers, limits.max_rows * config.hidden_size);
   if (parts > 0) buffers.peer_parts = take(parts, DTypeSize(dtype));
@@ -99,6 +111,13 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   buffers.kept_attention = take(limits.max_logits * attention, DTypeSize(dtype));
   if (config.parallel_blocks) {
     buffers.kept_input = take(limits.max_logits * config.hidden_size, DTypeSize(dtype));
+  }
+  if (config.last_writer() + 1 < config.layers.size()) {
+    const auto numbers = [&] {
+      return static_cast<int32_t*>(take(limits.max_logits, sizeof(int32_t)));
+    };
+    auto* const slots = static_cast<int64_t*>(take(limits.max_logits, sizeof(int64_t)));
+    buffers.kept_rows = {numbers(), numbers(), numbers(), slots};
   }
   buffers.logits = static_cast<float*>(take(limits.max_logits * LdLogits(config), sizeof(float)));
   if (limits.num_peers > 1) {
@@ -152,6 +171,7 @@ CudaDecoder::CudaDecoder(const ModelConfig& config, CudaDecoderWeights weights,
       kv_(std::move(kv)),
       limits_(limits),
       windows_(Windows(config_)),
+      last_writer_(config_.last_writer()),
       max_splits_(MaxSplitsAtOnce(config_, limits_)),
       many_rows_(std::move(many_rows)),
       stream_(stream),

@@ -110,6 +110,14 @@ class CudaDecoder {
  private:
   class Ops;  // a forward in progress (decoder_ops.h)
 
+  // What is known of each row, on the device.
+  struct RowNumbers {
+    int32_t* positions;
+    int32_t* lengths;
+    int32_t* tables;
+    int64_t* slots;
+  };
+
   // Device memory of max_rows or max_logits rows.
   struct Buffers {
     float* residual;     // [rows, hidden]
@@ -124,7 +132,8 @@ class CudaDecoder {
     float* delta;
     void* latents;  // of latent attention (latent_heads.h), as the next one
     void* queries;
-    void* ffn;        // [rows, 2 ffn] or [rows, ffn], of the shared expert likewise
+    void* ffn;        // [rows, 2 ffn] or [rows, ffn], of the shared expert likewise. Also the
+                      // projection of the layers' inputs, and their gates
     void* activated;  // [rows, ffn]
     float* router;    // [rows, router's rows]; what follows is of the experts, by place
     kernels::cuda::ExpertChoices choices;
@@ -132,9 +141,11 @@ class CudaDecoder {
     void* expert_activated;  // [rows * chosen, ffn]
     void* expert_output;     // [rows * chosen, hidden], in the memory of expert_ffn
     void* shared;            // [rows, hidden]: output of the shared expert
+    float* layer_inputs;     // [rows, inputs of all layers]
     float* kept_residual;    // [logits, hidden]
     void* kept_attention;    // [logits, columns of `attention`]
     void* kept_input;        // [logits, hidden] where both blocks of a layer read the same input
+    RowNumbers kept_rows;    // [logits] where layers share keys and values
     void* halves;            // of a draft head: [2 * rows, hidden], tokens and hidden states
     void* joined;            // [rows, 2 hidden]: the same
     void* states;            // [rows, what it reads of its target]
@@ -151,25 +162,26 @@ class CudaDecoder {
   static int64_t LdLogits(const ModelConfig& config) { return RoundUp8(config.vocab_size); }
   static int64_t RoundUp8(int64_t columns) { return (columns + 7) / 8 * 8; }
   // Of a row and a query head, what attention gives; of a row all heads, and what it reads of it.
-  static int64_t ValueDim(const ModelConfig& config) {
-    return config.latent ? config.latent->kv_rank : config.head_dim;
+  static int64_t ValueDim(const ModelConfig& config, const LayerConfig& layer) {
+    return config.latent ? config.latent->kv_rank : config.head_dim_of(layer);
   }
-  static int64_t AttentionSize(const ModelConfig& config) {
-    return config.num_heads * ValueDim(config);
+  static int64_t AttentionSize(const ModelConfig& config, const LayerConfig& layer) {
+    return config.num_heads * ValueDim(config, layer);
   }
   // Elements from one row of Buffers::latents to the next: any row may be the first of a ManyRows.
   static int64_t LatentRow(const ModelConfig& config) {
     constexpr int64_t kElements = kManyRowsAlign / 2;  // of the smallest type
     return (config.latent_size() + kElements - 1) / kElements * kElements;
   }
-  // Of q, k and v together, with the gates in front of them.
-  static int64_t QkvRow(const ModelConfig& config) {
-    return config.attention_gates_size() + (config.latent ? config.q_size() : config.qkv_size());
+  // Of q, k and v together, as far as the layer has them, with the gates in front of them.
+  static int64_t QkvRow(const ModelConfig& config, const LayerConfig& layer) {
+    return config.latent ? config.q_size() : config.linear_rows(layer, LinearRole::kQkv);
   }
   // Of what the last linear of the layer's attention reads.
   static int64_t AttentionRow(const ModelConfig& config, const LayerConfig& layer) {
-    return layer.is_recurrent ? config.delta->values_size() : AttentionSize(config);
+    return layer.is_recurrent ? config.delta->values_size() : AttentionSize(config, layer);
   }
+  static size_t DecodeBytes(const ModelConfig& config, int64_t max_splits);
   // The windows of attention that the layers have, each once; 0: none.
   static std::vector<int64_t> Windows(const ModelConfig& config);
   // Of one call of DecodeAttention. Twice as many as rows of middling length have, since a pool is
@@ -194,6 +206,7 @@ class CudaDecoder {
   const std::vector<kernels::cuda::KvPages> kv_;
   const Limits limits_;
   const std::vector<int64_t> windows_;
+  const size_t last_writer_;  // ModelConfig::last_writer
   const int64_t max_splits_;
   const ManyRows many_rows_;
   const kernels::cuda::Stream stream_;

@@ -1,6 +1,7 @@
 // CudaDecoder::Forward: attention, and what it needs of q, k and v, as launches of the CUDA
 // kernels.
 #include <algorithm>
+#include <limits>
 
 #include "kernels/cuda/latent.h"
 #include "models/cuda/decoder_ops.h"
@@ -16,22 +17,26 @@ void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
   if (config_.latent) return WriteLatents(layer);
   if (config_.qk_norm == QkNorm::kWholeProjection) NormalizeWholeProjections(layer);
   const RopeOfLayer rope = RopeOf(layer);
+  const LayerConfig& sizes = config_.layers[layer];
+  const KvParts own_parts = sizes.keys_are_values ? KvParts::kKeysAlone : KvParts::kBoth;
   QkRopeWriteKv(decoder_.kv_[layer],
                 {.dtype = weights_.dtype,
                  .qkv = Qkv(),
-                 .ld = QkvRow(config_),
+                 .ld = QkvRow(config_, sizes),
                  .m = num_rows_,
                  .q_heads = config_.num_heads,
+                 .parts = sizes.has_own_kv() ? own_parts : KvParts::kNone,
                  .q_norm = per_head ? w.norm(NormRole::kQ).weight : nullptr,
                  .k_norm = per_head ? w.norm(NormRole::kK).weight : nullptr,
-                 .ld_norm = own_weights ? config_.head_dim : 0,
+                 .v_norm = w.norm(NormRole::kV).weight,
+                 .ld_norm = own_weights ? config_.head_dim_of(sizes) : 0,
                  .weight_offset = config_.norm_weight_offset,
                  .eps = config_.norm_eps,
                  .subtract_mean = config_.arch->norm_kind == NormKind::kLayer,
                  .rope_first = config_.arch->rope_before_qk_norm,
                  .rotary_dim = rope.rotary_dim,
-                 .positions = batch_.positions,
-                 .slots = batch_.slots,
+                 .positions = rows_.positions,
+                 .slots = rows_.slots,
                  .cos = rope.tables.cos,
                  .sin = rope.tables.sin,
                  .interleaved = config_.arch->interleaved_rope,
@@ -50,10 +55,10 @@ CudaDecoder::Ops::RopeOfLayer CudaDecoder::Ops::RopeOf(size_t layer) const {
 void CudaDecoder::Ops::NormalizeWholeProjections(size_t layer) const {
   const auto& w = weights_.layers[layer];
   const Peer& peer = decoder_.peer_;
-  if (peer) SumSquaresOverPeers();
+  if (peer) SumSquaresOverPeers(layer);
   NormalizeArgs args{.dtype = weights_.dtype,
                      .x = Qkv(),
-                     .ld = QkvRow(config_),
+                     .ld = QkvRow(config_, config_.layers[layer]),
                      .weight = w.norm(NormRole::kQ).weight,
                      .weight_offset = config_.norm_weight_offset,
                      .eps = config_.norm_eps,
@@ -75,12 +80,12 @@ void CudaDecoder::Ops::NormalizeWholeProjections(size_t layer) const {
 }
 
 // A KV head that several GPUs have is counted by the first of them.
-void CudaDecoder::Ops::SumSquaresOverPeers() const {
+void CudaDecoder::Ops::SumSquaresOverPeers(size_t layer) const {
   const Peer& peer = decoder_.peer_;
   const bool counts_kv = peer.rank % (peer.peers->size() / config_.num_kv_parts) == 0;
   SquareSums({.dtype = weights_.dtype,
               .x = Qkv(),
-              .ld = QkvRow(config_),
+              .ld = QkvRow(config_, config_.layers[layer]),
               .m = num_rows_,
               .dims = {config_.q_size(), counts_kv ? config_.kv_size() : 0},
               .sums = buffers_.square_sums},
@@ -92,9 +97,9 @@ void CudaDecoder::Ops::SumSquaresOverPeers() const {
 AttentionArgs CudaDecoder::Ops::MakeAttentionArgs(size_t layer) const {
   return {.dtype = weights_.dtype,
           .q = Qkv(),
-          .ldq = QkvRow(config_),
-          .out = buffers_.attention,
-          .ldo = AttentionSize(config_),
+          .ldq = QkvRow(config_, config_.layers[layer]),
+          .out = attention_,
+          .ldo = AttentionSize(config_, config_.layers[layer]),
           .q_heads = config_.num_heads,
           .scale = config_.attention_scale,
           .soft_cap = config_.attention_soft_cap,
@@ -105,23 +110,29 @@ AttentionArgs CudaDecoder::Ops::MakeAttentionArgs(size_t layer) const {
 }
 
 // Whether the tensor cores can do it; rows are computed one by one where they cannot.
-bool CudaDecoder::Ops::HasTiles() const {
+bool CudaDecoder::Ops::HasTiles(size_t layer) const {
   constexpr int64_t kTensorCoreK = 16;
-  return weights_.dtype != DType::kFloat32 &&
-         (config_.latent || config_.head_dim % kTensorCoreK == 0) && TileRows(config_) > 0;
+  const int64_t head_dim = config_.head_dim_of(config_.layers[layer]);
+  return weights_.dtype != DType::kFloat32 && !has_kept_rows() &&
+         (config_.latent || head_dim % kTensorCoreK == 0) && TileRows(config_) > 0;
 }
 
 int64_t CudaDecoder::TileRows(const ModelConfig& config) {
   if (config.latent) return kLatentTileRows;
-  return PrefillTileRows(config.num_heads, config.num_kv_heads, config.head_dim);
+  int64_t rows = std::numeric_limits<int64_t>::max();
+  for (const LayerConfig& layer : config.layers) {
+    rows = std::min(rows, PrefillTileRows(config.num_heads, config.kv_heads_of(layer),
+                                          config.head_dim_of(layer)));
+  }
+  return rows;
 }
 
 void CudaDecoder::Ops::Attend(size_t layer) {
-  const bool has_tiles = HasTiles();
+  const bool has_tiles = HasTiles(layer);
   const int64_t single_rows = has_tiles ? batch_.num_decode_rows : num_rows_;
   // Other rows than the batch's decode rows are not counted in its splits.
-  const int64_t at_once =
-      decoder_.DecodeRowsAtOnce(single_rows == batch_.num_decode_rows ? batch_ : CudaBatch());
+  const bool is_counted = single_rows == batch_.num_decode_rows && !has_kept_rows();
+  const int64_t at_once = decoder_.DecodeRowsAtOnce(is_counted ? batch_ : CudaBatch());
   for (int64_t row = 0; row < single_rows; row += at_once) {
     AttendDecode(layer, row, std::min(at_once, single_rows - row));
   }
@@ -129,7 +140,7 @@ void CudaDecoder::Ops::Attend(size_t layer) {
     PrefillAttention(decoder_.kv_[layer], MakeAttentionArgs(layer), batch_.tiles, batch_.num_tiles,
                      stream_);
   }
-  if (config_.gates_attention) GateAttention();
+  if (config_.gates_attention) GateAttention(layer);
 }
 
 // The splits are the same in all layers with a window, so only the first of them lists them, unless
@@ -140,8 +151,8 @@ void CudaDecoder::Ops::AttendDecode(size_t layer, int64_t first, int64_t num_row
   args.out = Advance(args.out, first * args.ldo, weights_.dtype);
   const auto window = static_cast<size_t>(std::ranges::lower_bound(decoder_.windows_, args.window) -
                                           decoder_.windows_.begin());
-  DecodeRows rows{.lengths = batch_.lengths + first,
-                  .tables = batch_.tables + first,
+  DecodeRows rows{.lengths = rows_.lengths + first,
+                  .tables = rows_.tables + first,
                   .m = num_rows,
                   .max_splits = decoder_.max_splits_,
                   .workspace = buffers_.decode};

@@ -46,14 +46,15 @@ void CudaDecoder::Ops::RunDeltaRule(size_t layer) {
             stream_);
 }
 
-void CudaDecoder::Ops::GateAttention() const {
+void CudaDecoder::Ops::GateAttention(size_t layer) const {
+  const LayerConfig& sizes = config_.layers[layer];
   Gate({.dtype = weights_.dtype,
         .gate = buffers_.qkv,
-        .ld_gate = QkvRow(config_),
+        .ld_gate = QkvRow(config_, sizes),
         .x = buffers_.attention,
-        .ldx = AttentionSize(config_),
+        .ldx = AttentionSize(config_, sizes),
         .m = num_rows_,
-        .n = config_.q_size()},
+        .n = config_.q_size(sizes)},
        stream_);
 }
 

@@ -24,12 +24,14 @@ void CudaDecoder::Ops::LaunchRouter(const Linear& router) const {
 
 void CudaDecoder::Ops::ChooseExperts(size_t layer) {
   const void* correction = weights_.layers[layer].vector(VectorRole::kCorrection);
+  const void* scales = weights_.layers[layer].vector(VectorRole::kExpertScales);
   kernels::cuda::Route(config_.experts->router,
                        {.logits = buffers_.router,
                         .ld = config_.experts->router_rows(),
                         .m = num_rows_,
-                        .lengths = lengths_,
-                        .correction = static_cast<const float*>(correction)},
+                        .lengths = rows_.lengths,
+                        .correction = static_cast<const float*>(correction),
+                        .scales = static_cast<const float*>(scales)},
                        buffers_.choices, stream_);
 }
 
@@ -82,16 +84,34 @@ kernels::cuda::ActivationRule CudaDecoder::Ops::ExpertActivation() const {
           .limit = experts.swiglu_limit};
 }
 
+kernels::cuda::MixArgs CudaDecoder::Ops::MixOfChosen() const {
+  return {.dtype = weights_.dtype,
+          .x = buffers_.expert_output,
+          .places = buffers_.choices.places,
+          .weights = buffers_.choices.weights,
+          .num_chosen = config_.experts->router.num_chosen,
+          .out = buffers_.output,
+          .m = num_rows_,
+          .n = config_.hidden_size};
+}
+
+void CudaDecoder::Ops::MixNormalizedExperts(size_t layer) {
+  const auto& weights = weights_.layers[layer];
+  kernels::cuda::Mix(MixOfChosen(), stream_);
+  const int64_t hidden = config_.hidden_size;
+  NormalizeColumns(buffers_.output, hidden, weights.norm(NormRole::kPostExperts).weight, 0, hidden);
+  NormalizeColumns(buffers_.shared, hidden, weights.norm(NormRole::kPostShared).weight, 0, hidden);
+  kernels::cuda::AddParts({.dtype = weights_.dtype,
+                           .parts = buffers_.shared,
+                           .num_parts = 2,
+                           .sum = buffers_.output,
+                           .count = num_rows_ * hidden},
+                          stream_);
+}
+
 void CudaDecoder::Ops::MixExperts() {
   const ExpertConfig& experts = *config_.experts;
-  kernels::cuda::MixArgs args{.dtype = weights_.dtype,
-                              .x = buffers_.expert_output,
-                              .places = buffers_.choices.places,
-                              .weights = buffers_.choices.weights,
-                              .num_chosen = experts.router.num_chosen,
-                              .out = buffers_.output,
-                              .m = num_rows_,
-                              .n = config_.hidden_size};
+  kernels::cuda::MixArgs args = MixOfChosen();
   if (experts.shared_ffn_size > 0) args.shared = buffers_.shared;
   if (experts.shared_gate) {
     args.shared_gate = buffers_.router + experts.router.num_experts;

@@ -85,6 +85,7 @@ float* CudaDecoder::Forward(const CudaBatch& batch) {
 void CudaDecoder::Ops::Embed() {
   if (config_.draft_head) return JoinTokensAndStates();
   GatherEmbeddings();
+  if (config_.layer_inputs) MakeLayerInputs();
 }
 
 void CudaDecoder::Ops::GatherEmbeddings() const {
@@ -100,13 +101,13 @@ void CudaDecoder::Ops::GatherEmbeddings() const {
                        stream_);
 }
 
-void CudaDecoder::Ops::LaunchAddNorm(const void* output, const Norm& post_norm,
-                                     const Norm& pre_norm, void* input) const {
+void CudaDecoder::Ops::LaunchAddNorm(const Added& added, const Norm& pre_norm, void* input) const {
   AddNorm({.dtype = weights_.dtype,
            .residual = residual_,
-           .x = output,
-           .post_weight = post_norm.weight,
-           .post_bias = post_norm.bias,
+           .x = added.output,
+           .post_weight = added.norm.weight,
+           .post_bias = added.norm.bias,
+           .scale = added.scale,
            .pre_weight = pre_norm.weight,
            .pre_bias = pre_norm.bias,
            .y = input,
@@ -126,14 +127,25 @@ void CudaDecoder::Ops::AddAndNormalize(const Norm& post_norm, const Norm& pre_no
     deferred_norm_ = pre_norm;
     return;
   }
-  LaunchAddNorm(output, post_norm, pre_norm, input_);
+  LaunchAddNorm({output, post_norm}, pre_norm, input_);
+}
+
+void CudaDecoder::Ops::AddOutput(const Norm& norm) {
+  MLC_CHECK(added_.output == nullptr);
+  added_ = {FinishBlock(norm), norm};
+}
+
+void CudaDecoder::Ops::ScaleResidual(size_t layer) {
+  MLC_CHECK(added_.output != nullptr);
+  added_.scale = weights_.layers[layer].vector(VectorRole::kLayerScale);
 }
 
 // Where qkv, gate and up are all that reads the input, and out and down all that is added.
 bool CudaDecoder::Ops::HasNormsInProducts() const {
   if (num_rows_ > 1 || config_.hidden_size > kNormInProduct || weights_.dtype == DType::kFloat32 ||
       config_.arch->norm_kind != NormKind::kRms || config_.parallel_blocks || config_.experts ||
-      config_.latent || config_.delta || config_.attends_to_joined() || decoder_.peer_) {
+      config_.latent || config_.delta || config_.attends_to_joined() || decoder_.peer_ ||
+      config_.layer_inputs || weights_.layers.front().vector(VectorRole::kLayerScale) != nullptr) {
     return false;
   }
   const CudaMatrix& first = weights_.layers.front().linear(LinearRole::kQkv).matrix;
@@ -198,16 +210,17 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kHeadValueUp:
       break;  // launched by WriteLatents and MakeValues
     case LinearRole::kLayerInputGate:
+      return LaunchLayerInputGate(linear);
     case LinearRole::kLayerInputUp:
-      break;  // of models that are refused
+      return Defer(LinearArgs(linear, buffers_.ffn, buffers_.output));
   }
   MLC_CHECK(false) << static_cast<int>(role);
 }
 
 void CudaDecoder::Ops::Activate(size_t layer) {
   ActivateDeferred({.activation = config_.activation, .gated = !config_.arch->plain_ffn},
-                   weights_.layers[layer].vector(VectorRole::kActivation), config_.ffn_size,
-                   buffers_.activated);
+                   weights_.layers[layer].vector(VectorRole::kActivation),
+                   config_.ffn_size_of(config_.layers[layer]), buffers_.activated);
 }
 
 // In the linear, unless a Gemm or ManyRows computes it; it has no activation with weights of its

@@ -87,7 +87,7 @@ void CudaDecoder::Ops::WriteLatents(size_t layer) const {
 // In the memory of the queries, which nothing reads any more.
 const void* CudaDecoder::Ops::MakeValues(size_t layer) const {
   ProjectHeads(layer, LinearRole::kHeadValueUp,
-               {attention_, AttentionSize(config_), config_.latent->kv_rank},
+               {attention_, AttentionSize(config_, config_.layers[layer]), config_.latent->kv_rank},
                {buffers_.qkv, config_.values_size(), config_.latent->value_dim});
   return buffers_.qkv;
 }

@@ -1,12 +1,13 @@
 // The operations of run_layers.h as launches of the CUDA kernels, for one forward of a CudaDecoder.
 //
 // Implemented in decoder_forward.cc (a layer), decoder_attention.cc, decoder_latent.cc,
-// decoder_delta.cc, decoder_experts.cc, decoder_states.cc and decoder_draft.cc. Lives as long as
-// the forward.
+// decoder_delta.cc, decoder_experts.cc, decoder_layer_inputs.cc, decoder_states.cc and
+// decoder_draft.cc. Lives as long as the forward.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "models/cuda/decoder.h"
@@ -26,7 +27,7 @@ class CudaDecoder::Ops {
         batch_(batch),
         num_rows_(batch.num_rows),
         fixed_rows_(batch.num_decode_rows),
-        lengths_(batch.lengths),
+        rows_(RowsOf(batch)),
         residual_(buffers_.residual),
         attention_(buffers_.attention),
         input_(buffers_.hidden),
@@ -34,10 +35,14 @@ class CudaDecoder::Ops {
 
   void Embed();
   void Normalize(const Norm& pre_norm) {
-    if (!config_.attends_to_joined()) LaunchAddNorm(nullptr, {}, pre_norm, input_);
+    if (!config_.attends_to_joined()) LaunchAddNorm(TakeAdded(), pre_norm, input_);
   }
   void AddAndNormalize(const Norm& post_norm, const Norm& pre_norm);
-  void AddAndKeepInput() { LaunchAddNorm(FinishBlock({}), {}, {}, nullptr); }
+  void AddAndKeepInput() { LaunchAddNorm({FinishBlock({})}, {}, nullptr); }
+  void AddOutput(const Norm& norm);
+  void ScaleResidual(size_t layer);
+  void ActivateLayerInput(size_t layer);
+  size_t last_writer() const { return decoder_.last_writer_; }
   bool HasParallelBlocks() const { return config_.parallel_blocks; }
   void Project(size_t layer, LinearRole role);
   void RotateAndWriteKv(size_t layer);
@@ -48,6 +53,7 @@ class CudaDecoder::Ops {
   void ActivateShared();
   void ActivateExperts();
   void MixExperts();
+  void MixNormalizedExperts(size_t layer);
   void CopyStream(size_t layer);
   bool KeepLastRows();
   bool CopyLastStreams();
@@ -59,6 +65,23 @@ class CudaDecoder::Ops {
   static constexpr int64_t kNotListed = -1;
   enum class LastRows { kNone, kOfLogits, kAll };
 
+  // What the residual is about to get.
+  struct Added {
+    const void* output = nullptr;  // null: nothing
+    Norm norm{};
+    const void* scale = nullptr;  // of the sum
+  };
+  // As CudaBatch's; null behind the last attention, where all rows are used.
+  struct Rows {
+    const int32_t* positions = nullptr;
+    const int32_t* lengths = nullptr;
+    const int32_t* tables = nullptr;
+    const int64_t* slots = nullptr;
+  };
+  static Rows RowsOf(const CudaBatch& batch) {
+    return {batch.positions, batch.lengths, batch.tables, batch.slots};
+  }
+
   // `data` with an offset of so many elements.
   static void* Advance(const void* data, int64_t elements, DType dtype) {
     return static_cast<char*>(const_cast<void*>(data)) +
@@ -66,6 +89,9 @@ class CudaDecoder::Ops {
   }
 
   void GatherEmbeddings() const;
+  // Of a decoder whose layers have inputs (decoder_layer_inputs.cc).
+  void MakeLayerInputs();
+  void LaunchLayerInputGate(const Linear& gate);
   // Of a draft head (decoder_draft.cc): the residual from the tokens and the hidden states.
   void JoinTokensAndStates();
   // Writes what the head reads as the hidden states of the rows.
@@ -83,10 +109,15 @@ class CudaDecoder::Ops {
   // Of a draft head: keeps its states of the rows of logits.
   void KeepOwnStates() const;
   bool KeepLogitsRows();
+  void PickRows();
   void KeepAllRows();
+  // Whether the rows are those of logits alone, each by itself.
+  bool has_kept_rows() const {
+    return last_rows_ == LastRows::kOfLogits && batch_.logits_rows != nullptr;
+  }
 
-  void LaunchAddNorm(const void* output, const Norm& post_norm, const Norm& pre_norm,
-                     void* input) const;
+  Added TakeAdded() { return std::exchange(added_, {}); }
+  void LaunchAddNorm(const Added& added, const Norm& pre_norm, void* input) const;
   // Of one of several devices, whose blocks have computed parts of a sum: the block's output.
   void SumOverPeers() const;
   // Whether products add to the residual, and normalize it, by themselves.
@@ -108,7 +139,7 @@ class CudaDecoder::Ops {
   void LaunchRouter(const Linear& router) const;
   // Of linear attention, and of attention whose output is gated (decoder_delta.cc).
   void LaunchDeltaGates(const Linear& gates) const;
-  void GateAttention() const;
+  void GateAttention(size_t layer) const;
   // Rows of q, behind the gates.
   void* Qkv() const {
     return Advance(buffers_.qkv, config_.attention_gates_size(), weights_.dtype);
@@ -118,6 +149,8 @@ class CudaDecoder::Ops {
   kernels::cuda::GroupedGemvArgs ExpertArgs(size_t layer, LinearRole role, const void* x,
                                             const int32_t* rows, void* y) const;
   kernels::cuda::ActivationRule ExpertActivation() const;
+  // Of the chosen experts alone.
+  kernels::cuda::MixArgs MixOfChosen() const;
   // Rows of all heads: row i of head h begins at data + i * ld + h * step.
   struct RowsOfHeads {
     void* data;
@@ -138,8 +171,8 @@ class CudaDecoder::Ops {
   };
   RopeOfLayer RopeOf(size_t layer) const;
   void NormalizeWholeProjections(size_t layer) const;
-  void SumSquaresOverPeers() const;
-  bool HasTiles() const;
+  void SumSquaresOverPeers(size_t layer) const;
+  bool HasTiles(size_t layer) const;
   void AttendDecode(size_t layer, int64_t first, int64_t num_rows);
   kernels::cuda::AttentionArgs MakeAttentionArgs(size_t layer) const;
 
@@ -150,12 +183,13 @@ class CudaDecoder::Ops {
   const kernels::cuda::Stream stream_;
   const CudaBatch& batch_;
   int64_t num_rows_;
-  int64_t fixed_rows_;      // the first ones, whose bits do not depend on other rows
-  const int32_t* lengths_;  // of the rows, 0: an unused row; null: all are used
+  int64_t fixed_rows_;  // the first ones, whose bits do not depend on other rows
+  Rows rows_;
   float* residual_;
   void* attention_;
   void* input_;                           // of the next block
   LastRows last_rows_ = LastRows::kNone;  // that are kept
+  Added added_;                           // by the next norm
   std::optional<kernels::cuda::GemvArgs> deferred_;
   std::optional<Norm> deferred_norm_;  // of the residual: the input of the next linear
   std::optional<kernels::cuda::GroupedGemvArgs> deferred_experts_;

@@ -49,8 +49,8 @@ void CudaDecoder::Ops::KeepOwnStates() const {
 // The rows of the logits come first, as if no states were asked for, because larger products have
 // other bits (cuBLAS). Then come all rows, if states of others are wanted behind the last layer.
 bool CudaDecoder::Ops::KeepLastRows() {
-  const auto num_layers = static_cast<int32_t>(config_.layers.size());
-  const auto is_last = [&](int32_t stream) { return stream >= num_layers; };
+  const auto last = static_cast<int32_t>(decoder_.last_writer_);
+  const auto is_last = [&](int32_t stream) { return stream > last; };
   const bool wants_all = batch_.logits_rows != nullptr && !batch_.streams.of_logits_rows &&
                          std::ranges::any_of(batch_.streams.streams, is_last);
   const LastRows before = last_rows_;
@@ -67,7 +67,8 @@ bool CudaDecoder::Ops::KeepLastRows() {
 void CudaDecoder::Ops::KeepAllRows() {
   num_rows_ = batch_.num_rows;
   fixed_rows_ = batch_.num_decode_rows;
-  lengths_ = batch_.lengths;
+  rows_ = RowsOf(batch_);
+  std::ranges::fill(listed_, kNotListed);
   residual_ = buffers_.residual;
   attention_ = buffers_.attention;
   input_ = buffers_.hidden;
@@ -77,12 +78,12 @@ bool CudaDecoder::Ops::KeepLogitsRows() {
   num_rows_ = fixed_rows_ = batch_.num_logits;
   if (num_rows_ == 0) return false;
   if (batch_.logits_rows == nullptr) return true;
-  lengths_ = nullptr;
+  PickRows();
   GatherRows(buffers_.residual, batch_.logits_rows, num_rows_,
              config_.hidden_size * static_cast<int64_t>(sizeof(float)), buffers_.kept_residual,
              stream_);
   GatherRows(buffers_.attention, batch_.logits_rows, num_rows_,
-             AttentionRow(config_, config_.layers.back()) *
+             AttentionRow(config_, config_.layers[decoder_.last_writer_]) *
                  static_cast<int64_t>(DTypeSize(weights_.dtype)),
              buffers_.kept_attention, stream_);
   residual_ = buffers_.kept_residual;
@@ -94,6 +95,26 @@ bool CudaDecoder::Ops::KeepLogitsRows() {
     input_ = buffers_.kept_input;
   }
   return true;
+}
+
+// Layers behind the last keys and values attend with them; otherwise nothing more is asked of rows.
+void CudaDecoder::Ops::PickRows() {
+  rows_ = {};
+  if (decoder_.last_writer_ + 1 == config_.layers.size()) return;
+  const RowNumbers& kept = buffers_.kept_rows;
+  kernels::cuda::PickRows({.rows = batch_.logits_rows,
+                           .m = num_rows_,
+                           .positions = batch_.positions,
+                           .lengths = batch_.lengths,
+                           .tables = batch_.tables,
+                           .slots = batch_.slots,
+                           .to_positions = kept.positions,
+                           .to_lengths = kept.lengths,
+                           .to_tables = kept.tables,
+                           .to_slots = kept.slots},
+                          stream_);
+  rows_ = {kept.positions, kept.lengths, kept.tables, kept.slots};
+  std::ranges::fill(listed_, kNotListed);
 }
 
 bool CudaDecoder::Ops::CopyLastStreams() {

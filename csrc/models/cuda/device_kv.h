@@ -20,14 +20,16 @@ class DeviceKv {
 
   static int64_t BytesPerToken(const ModelConfig& config, kernels::KvFormat format);
 
-  // Without pages where a layer has no keys and values.
+  // Without pages where a layer has no keys and values; those of a layer that reads another's are
+  // the other's.
   const std::vector<kernels::cuda::KvPages>& layers() const { return layers_; }
   void CopyPages(std::span<const PageCopy> copies, kernels::cuda::Stream stream);
 
  private:
   std::vector<kernels::cuda::KvPages> layers_;
-  int64_t layer_bytes_ = 0;
-  int64_t num_layers_ = 0;  // with keys and values
+  // Layers whose pages are of one size lie one behind the other: those of each size, without
+  // copies.
+  std::vector<kernels::cuda::CopyPagesArgs> alike_;
   kernels::cuda::DeviceMemory memory_;
   UploadBuffer copies_;
 };

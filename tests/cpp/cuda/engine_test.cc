@@ -45,7 +45,7 @@ class CudaEngine : public ::testing::Test {
                                             EngineConfig config = {}) {
     config.max_num_sequence = 4;
     config.prefill_chunk_size = 16;
-    config.max_total_sequence_length = 320;
+    if (!config.max_total_sequence_length) config.max_total_sequence_length = 320;
     EngineOptions options;
     options.request_stream_callback = [answers](const std::vector<RequestStreamOutput>& outputs) {
       for (const RequestStreamOutput& output : outputs) (*answers)[output.request_id].Add(output);
@@ -59,6 +59,9 @@ class CudaEngine : public ::testing::Test {
     engine.AddRequest(engine.CreateRequest(id, {TokenData{prompt}}, config));
   }
 
+  static int64_t Metric(const Engine& engine, const char* name) {
+    return nlohmann::json::parse(engine.JSONMetrics()).at(name);
+  }
   static int64_t NumAccepted(const Engine& engine) {
     const auto metrics = nlohmann::json::parse(engine.JSONMetrics());
     return metrics.at("spec_decode").at("num_accepted_tokens");
@@ -143,6 +146,55 @@ TEST_F(CudaEngine, DraftsDoNotChangeAnswers) {
     EXPECT_EQ(got[id].logprobs, answer.logprobs) << id;
     EXPECT_EQ(got[id].error, "") << id;
     EXPECT_TRUE(got[id].is_final) << id;
+  }
+}
+
+// Pages are shared, copied, given up and filled again, of layers with pages of several sizes, some
+// of which read those of others.
+TEST_F(CudaEngine, AnswersOfGemma4AreTheCpus) {
+  for (const char* fields : {kGemma4Dense, kGemma4Inputs}) {
+    TinyModel tiny("Gemma4ForCausalLM", fields);
+    auto want = Serve(LoadModel(tiny.Source("float32", "cpu")));
+    auto got = Serve(LoadCudaModel(tiny.Source()));
+    ASSERT_EQ(got.size(), want.size());
+    for (auto& [id, answer] : want) {
+      EXPECT_EQ(got[id].tokens, answer.tokens) << id << fields;
+      EXPECT_EQ(got[id].error, "") << id;
+    }
+  }
+}
+
+TEST_F(CudaEngine, PreemptionAndCachedPrefixesChangeNoAnswerOfGemma4) {
+  TinyModel tiny("Gemma4ForCausalLM", kGemma4Inputs);
+  GenerationConfig greedy;
+  greedy.temperature = 0;
+  greedy.max_tokens = 26;
+  // Prompts with the same beginning, in a pool of so many tokens.
+  const auto serve = [&](int64_t pool, PrefixCacheMode mode,
+                         std::map<std::string, Answer>* answers) {
+    EngineConfig config;
+    config.max_total_sequence_length = pool;
+    config.max_single_sequence_length = 96;
+    config.prefix_cache_mode = mode;
+    auto engine = MakeEngine(LoadCudaModel(tiny.Source()), answers, config);
+    for (int32_t i = 0; i < 4; ++i) {
+      std::vector<int32_t> prompt = SomeTokens(33, 1);
+      prompt.push_back(i);
+      Add(*engine, std::to_string(i), prompt, greedy);
+    }
+    while (!engine->Empty()) engine->Step();
+    engine->AuditPages();
+    return engine;
+  };
+  std::map<std::string, Answer> want, got;
+  const auto roomy = serve(640, PrefixCacheMode::kDisable, &want);
+  EXPECT_EQ(Metric(*roomy, "num_preemptions"), 0);
+  const auto tight = serve(144, PrefixCacheMode::kRadix, &got);
+  EXPECT_GT(Metric(*tight, "num_preemptions"), 0);
+  EXPECT_GT(Metric(*tight, "prefix_cache_hits"), 0);
+  for (auto& [id, answer] : want) {
+    EXPECT_EQ(answer.tokens[0].size(), 26u) << id;
+    EXPECT_EQ(got[id].tokens, answer.tokens) << id;
   }
 }
 

@@ -13,6 +13,12 @@ namespace {
 
 const std::vector<int32_t> kAllStreams = {0, 1, 2, 3};  // of two layers
 
+// Four layers, of which the last two read the keys and values of the others.
+constexpr const char* kSharing = R"("head_dim": 16, "global_head_dim": 32, "sliding_window": 9,
+    "num_hidden_layers": 4, "num_kv_shared_layers": 2, "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": 50, "layer_types": ["sliding_attention", "full_attention",
+    "sliding_attention", "full_attention"])";
+
 // What a forward gives: hidden states [rows, streams, hidden_size] and logits.
 struct StatesAndLogits {
   std::vector<float> states;
@@ -88,6 +94,32 @@ TEST(CudaHiddenStates, AreThoseOfTheCpu) {
   }
 }
 
+// Rows leave in front of the layers that share keys and values where nothing behind is asked of
+// them: all streams of all rows, and some of some rows, are those of the CPU.
+TEST(CudaHiddenStates, OfLayersThatShareKeysAreThoseOfTheCpu) {
+  TinyModel tiny("Gemma4ForCausalLM", kSharing);
+  const auto cpu = tiny.OnCpu();
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    const auto device = tiny.OnDevice(dtype);
+    for (const std::vector<int32_t>& streams :
+         {std::vector<int32_t>{0, 1, 2, 3, 4, 5}, {1}, {2}, {3}, {4, 0}, {5}}) {
+      for (const std::vector<int32_t>& rows :
+           {std::vector<int32_t>{0, 5, 16, 17, 18, 22}, {16, 22}, {3}}) {
+        const auto states = [&](Model& model) {
+          TestSequence a(0), b(1);
+          TestBatch batch;
+          batch.Add(a, SomeTokens(17, 1)).Add(b, SomeTokens(6, 3));
+          return ForwardStates(model, batch, rows, streams);
+        };
+        const StatesAndLogits want = states(*cpu), got = states(*device);
+        const double most = std::string(dtype) == "float32" ? 1e-4 : 5e-2;
+        EXPECT_LT(RelativeError(got.states, want.states), most) << streams[0] << " " << rows[0];
+        EXPECT_LT(RelativeError(got.logits, want.logits), most) << streams[0] << " " << rows[0];
+      }
+    }
+  }
+}
+
 TEST(CudaHiddenStates, AreNearInSixteenBits) {
   TinyModel tiny;
   const auto want = StatesOfSomeSteps(*tiny.OnCpu());
@@ -103,21 +135,25 @@ TEST(CudaHiddenStates, DoNotChangeTheLogits) {
 #ifdef FAKE_CUBLAS_LT
   setenv("MLC_NATIVE_CUBLASLT_LIB", FAKE_CUBLAS_LT, 1);
 #endif
-  TinyModel tiny("Qwen3ForCausalLM", R"("head_dim": 16)");
-  const auto model = tiny.OnDevice("bfloat16");
+  for (const auto& [architecture, fields] :
+       {std::pair{"Qwen3ForCausalLM", R"("head_dim": 16)"}, {"Gemma4ForCausalLM", kSharing}}) {
+    TinyModel tiny(architecture, fields);
+    const auto model = tiny.OnDevice("bfloat16");
+    for (int32_t stream : {1, 2, 3}) {
+      TestSequence a(0);
+      TestSequence b(1);
+      TestSequence c(2);
+      Logits(*model, TestBatch().Add(a, SomeTokens(9, 1)));
+      TestBatch batch;
+      batch.Add(a, {4}).Add(b, SomeTokens(30, 2)).Add(c, SomeTokens(20, 3));
+      const std::vector<float> want = Logits(*model, batch);
+      EXPECT_EQ(ForwardStates(*model, batch, AllRows(batch), {{stream}}).logits, want)
+          << architecture << stream;
+    }
+  }
 #ifdef FAKE_CUBLAS_LT
   unsetenv("MLC_NATIVE_CUBLASLT_LIB");
 #endif
-  for (int32_t stream : {1, 2, 3}) {
-    TestSequence a(0);
-    TestSequence b(1);
-    TestSequence c(2);
-    Logits(*model, TestBatch().Add(a, SomeTokens(9, 1)));
-    TestBatch batch;
-    batch.Add(a, {4}).Add(b, SomeTokens(30, 2)).Add(c, SomeTokens(20, 3));
-    const std::vector<float> want = Logits(*model, batch);
-    EXPECT_EQ(ForwardStates(*model, batch, AllRows(batch), {{stream}}).logits, want) << stream;
-  }
 }
 
 TEST(CudaHiddenStates, OfADraftAreThoseOfStepsOfTheirOwn) {

@@ -30,6 +30,23 @@ inline constexpr const char* kLatent =
        "v_head_dim": 16, "n_routed_experts": 3, "num_experts_per_tok": 3, "n_group": 1,
        "topk_group": 1, "moe_intermediate_size": 16, "first_k_dense_replace": 1)";
 
+// Of Gemma4ForCausalLM: layers that differ in their heads. Keys give the values of those without a
+// window; or the layers have inputs, and the last ones, with larger feed-forward blocks, read the
+// keys and values of others; or they have experts beside a block that every row passes.
+#define GEMMA4_LAYERS                                                                       \
+  R"("head_dim": 16, "global_head_dim": 32, "sliding_window": 9, "num_hidden_layers": 5,)"  \
+  R"("final_logit_softcapping": 4, "layer_types": ["sliding_attention", "full_attention",)" \
+  R"("sliding_attention", "sliding_attention", "full_attention"], )"
+inline constexpr const char* kGemma4Dense = GEMMA4_LAYERS
+    R"("attention_k_eq_v": true, "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 0)";
+inline constexpr const char* kGemma4Inputs = GEMMA4_LAYERS
+    R"("hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 50,
+       "num_kv_shared_layers": 2, "use_double_wide_mlp": true)";
+inline constexpr const char* kGemma4Experts = GEMMA4_LAYERS
+    R"("enable_moe_block": true, "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 24,
+       "hidden_size_per_layer_input": 0)";
+#undef GEMMA4_LAYERS
+
 // Of Qwen3_5ForCausalLM: a layer with linear attention and one with gated attention.
 inline constexpr const char* kDelta = R"("head_dim": 16)";
 

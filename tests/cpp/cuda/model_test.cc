@@ -33,6 +33,9 @@ TEST(CudaModel, LogitsAreTheCpusInFloat32) {
       {"GPTNeoXForCausalLM", R"("num_key_value_heads": 4, "rotary_pct": 1)"},
       {"OlmoForCausalLM", ""},
       {"Qwen3_5ForCausalLM", kDelta},
+      {"Gemma4ForCausalLM", kGemma4Dense},
+      {"Gemma4ForCausalLM", kGemma4Inputs},
+      {"Gemma4ForCausalLM", kGemma4Experts},
       {"Qwen3NextForCausalLM", kDelta},
       {"Qwen3_5MoeForCausalLM",
        R"("head_dim": 16, "num_experts": 6, "num_experts_per_tok": 2, "num_hidden_layers": 3)"},
@@ -118,6 +121,17 @@ TEST(CudaModel, WhatDoesNotFitIsRefusedByName) {
     EXPECT_EQ(field_of(tiny.Source("float32", device)), "device") << device;
   }
   EXPECT_EQ(field_of(TinyModel("LlamaForCausalLM", R"("head_dim": 12)").Source()), "head_dim");
+  EXPECT_EQ(field_of(TinyModel("LlamaForCausalLM", R"("head_dim": 520)").Source()), "head_dim");
+  // Attention to wide heads has no windows and no soft caps.
+  EXPECT_EQ(field_of(TinyModel("Gemma2ForCausalLM", R"("head_dim": 264)").Source()), "head_dim");
+  const auto field_of_gemma = [&](const std::string& fields) {
+    const std::string table = R"(, "vocab_size_per_layer_input": 50)";
+    return field_of(TinyModel("Gemma4ForCausalLM", fields + table).Source());
+  };
+  EXPECT_EQ(field_of_gemma(R"("head_dim": 264, "global_head_dim": 16)"), "head_dim");
+  EXPECT_EQ(field_of_gemma(R"("head_dim": 16, "global_head_dim": 36)"), "global_head_dim");
+  EXPECT_EQ(field_of_gemma(R"("head_dim": 16, "hidden_size_per_layer_input": 12)"),
+            "hidden_size_per_layer_input");
   EXPECT_EQ(field_of(TinyModel("LlamaForCausalLM", R"("intermediate_size": 44)").Source()),
             "intermediate_size");
 }
@@ -177,6 +191,9 @@ TEST(CudaModel, ARowIsTheSameInEveryBatch) {
                                              {"Qwen3MoeForCausalLM", kQwenExperts},
                                              {"GptOssForCausalLM", kGptOssExperts},
                                              {"Qwen3_5ForCausalLM", kDelta},
+                                             {"Gemma4ForCausalLM", kGemma4Dense},
+                                             {"Gemma4ForCausalLM", kGemma4Inputs},
+                                             {"Gemma4ForCausalLM", kGemma4Experts},
                                              {"DeepseekV3ForCausalLM", kLatent}}) {
     SCOPED_TRACE(architecture);
     TinyModel tiny(architecture, fields);
@@ -193,6 +210,9 @@ TEST(CudaModel, TheRowsOfADraftAreThoseOfStepsOfTheirOwn) {
         {"Qwen3ForCausalLM", R"("head_dim": 16)"},
         {"GptOssForCausalLM", kGptOssExperts},
         {"Qwen3_5ForCausalLM", kDelta},
+        {"Gemma4ForCausalLM", kGemma4Dense},
+        {"Gemma4ForCausalLM", kGemma4Inputs},
+        {"Gemma4ForCausalLM", kGemma4Experts},
         {"DeepseekV3ForCausalLM", kLatent}}) {
     TinyModel tiny(architecture, fields);
     const auto model = tiny.OnDevice("bfloat16");
@@ -242,6 +262,9 @@ TEST(CudaModel, ReplayedStepsHaveTheBitsOfTheFirstOnes) {
   for (const auto& [architecture, fields] : {std::pair{"Gemma2ForCausalLM", R"("head_dim": 16)"},
                                              {"Qwen3MoeForCausalLM", kQwenExperts},
                                              {"Qwen3_5ForCausalLM", kDelta},
+                                             {"Gemma4ForCausalLM", kGemma4Dense},
+                                             {"Gemma4ForCausalLM", kGemma4Inputs},
+                                             {"Gemma4ForCausalLM", kGemma4Experts},
                                              {"DeepseekV3ForCausalLM", kLatent}}) {
     TinyModel tiny(architecture, fields);
     const auto model = tiny.OnDevice("float16");
@@ -254,6 +277,7 @@ TEST(CudaModel, ReplayedStepsHaveTheBitsOfTheFirstOnes) {
 TEST(CudaModel, DependentLaunchesChangeNoBits) {
   for (const auto& [architecture, fields] : {std::pair{"Qwen3ForCausalLM", ""},
                                              {"Qwen3_5ForCausalLM", kDelta},
+                                             {"Gemma4ForCausalLM", kGemma4Inputs},
                                              {"DeepseekV3ForCausalLM", kLatent}}) {
     TinyModel tiny(architecture, fields);
     const auto usual = DecodeSteps(*tiny.OnDevice("bfloat16"), 5);
@@ -264,14 +288,63 @@ TEST(CudaModel, DependentLaunchesChangeNoBits) {
 }
 
 TEST(CudaModel, CopiedPagesHoldTheSame) {
-  TinyModel tiny;
-  const auto model = tiny.OnDevice();
-  TestSequence a(0);
-  Logits(*model, TestBatch().Add(a, SomeTokens(20, 1)));
-  TestSequence b(1);
-  model->CopyPages(std::vector<PageCopy>{{a.pages[0], b.pages[0]}, {a.pages[1], b.pages[1]}});
-  b.length = a.length;
-  EXPECT_EQ(Logits(*model, TestBatch().Add(a, {9})), Logits(*model, TestBatch().Add(b, {9})));
+  for (const auto& [architecture, fields] :
+       {std::pair{"LlamaForCausalLM", ""}, {"Gemma4ForCausalLM", kGemma4Inputs}}) {
+    TinyModel tiny(architecture, fields);
+    const auto model = tiny.OnDevice();
+    TestSequence a(0);
+    Logits(*model, TestBatch().Add(a, SomeTokens(20, 1)));
+    TestSequence b(1);
+    Logits(*model, TestBatch().Add(b, SomeTokens(20, 2)));  // which the copies replace
+    model->CopyPages(std::vector<PageCopy>{{a.pages[0], b.pages[0]}, {a.pages[1], b.pages[1]}});
+    b.length = a.length;
+    EXPECT_EQ(Logits(*model, TestBatch().Add(a, {9})), Logits(*model, TestBatch().Add(b, {9})))
+        << architecture;
+  }
+}
+
+// Logits of the last row of a prompt in chunks; in 16 bits, of which tiles are computed together.
+TEST(CudaModel, APromptIsTheSameInEveryChunk) {
+  for (const char* fields : {kGemma4Dense, kGemma4Inputs, kGemma4Experts}) {
+    TinyModel tiny("Gemma4ForCausalLM", fields);
+    ModelSource source = tiny.Source("bfloat16");
+    source.deterministic = true;
+    const auto model = tiny.Load(source);
+    const std::vector<int32_t> tokens = SomeTokens(45, 3);
+    const auto logits = [&](const std::vector<int64_t>& cuts) {
+      TestSequence sequence(0);
+      std::vector<float> last;
+      for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+        last = Logits(*model, TestBatch().AddPrompt(sequence, {tokens.begin() + cuts[i],
+                                                               tokens.begin() + cuts[i + 1]}));
+      }
+      return last;
+    };
+    const std::vector<float> whole = logits({0, 45});
+    EXPECT_EQ(logits({0, 1, 44, 45}), whole);
+    EXPECT_EQ(logits({0, 17, 30, 45}), whole);
+  }
+}
+
+// Bytes of a token in the pages: each layer with keys and values of its own has its own size.
+TEST(CudaModel, LayersHavePagesOfTheirOwnSize) {
+  const auto bytes = [](const char* fields) {
+    TinyModel tiny("Gemma4ForCausalLM", fields);
+    return LoadCudaModel(tiny.Source("float16"))->metadata().kv_bytes_per_token;
+  };
+  EXPECT_EQ(bytes(kGemma4Dense), 2 * 2 * (3 * 2 * 16 + 2 * 32));
+  EXPECT_EQ(bytes(kGemma4Inputs), 2 * 2 * (2 * 2 * 16 + 2 * 32));  // without the last two
+}
+
+// Heads of 512 elements, as Gemma 4 has them.
+TEST(CudaModel, WideHeadsAreNearFloat32) {
+  TinyModel tiny("Gemma4ForCausalLM", R"("head_dim": 256, "global_head_dim": 512,
+      "sliding_window": 9, "hidden_size_per_layer_input": 0, "num_hidden_layers": 2,
+      "layer_types": ["sliding_attention", "full_attention"])");
+  const std::vector<float> want = SomeSteps(*tiny.OnCpu());
+  EXPECT_LT(Difference(SomeSteps(*tiny.OnDevice()), want), 1e-4);
+  EXPECT_LT(Difference(SomeSteps(*tiny.OnDevice("bfloat16")), want), 5e-2);
+  CheckThatARowIsTheSameInEveryBatch(*tiny.OnDevice("bfloat16"));
 }
 
 // ---- Steps ----

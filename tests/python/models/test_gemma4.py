@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 import torch
 from fake_model import find_test_library
-from paged_driver import PagedModel, relative_error, transformers_logits
+from paged_driver import PagedModel, PagedSequence, relative_error, transformers_logits
 from safetensors.torch import load_file, save_file
 
 from mlc_native import EngineConfig, MLCEngine, inspect_model
-from mlc_native._core import LoadError, testing
+from mlc_native._core import LoadError
+from mlc_native.errors import InvalidConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+from dense_shapes import GEMMA4_INPUTS
 from make_random_checkpoint import make_checkpoint
 
 PROMPT = list(range(3, 103))
@@ -121,19 +123,76 @@ def test_rows_that_are_not_wanted_leave_before_the_layers_that_share_keys(tmp_pa
         assert np.array_equal(logits, everything[[59, 99]])
 
 
+# ---- On CUDA ----
+
+RELEASED_HEADS = {"head_dim": 256, "global_head_dim": 512}
+# Sizes on devices are multiples of 8.
+INPUTS = {"text_config": GEMMA4_INPUTS | {"hidden_size_per_layer_input": 24}}
+
+
+def emulated(path: Path, **options: Any) -> PagedModel:
+    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
+    return PagedModel(path, model_lib=library, **options)
+
+
 @pytest.mark.parametrize(
-    ("like", "overrides", "missing"),
+    ("like", "overrides"),
     [
-        ("tiny-gemma4_text", {}, "layers that differ in the sizes"),
-        ("tiny-gemma4_text", ALL_ALIKE, "norms of values"),
-        ("tiny-gemma4_text", ALL_ALIKE | {"hidden_size_per_layer_input": 8}, "embeddings of token"),
-        ("tiny-gemma4_text-experts", ALL_ALIKE, "experts beside a block"),
+        ("tiny-gemma4_text", {}),
+        ("tiny-gemma4_unified_text", {}),
+        ("tiny-gemma4", INPUTS),
+        ("tiny-gemma4_text-experts", {}),
+    ],
+)
+def test_cuda_has_the_logits_and_tokens_of_transformers(
+    tmp_path: Path, like: str, overrides: dict[str, Any]
+) -> None:
+    path = make_checkpoint(like, tmp_path / "m", overrides=overrides)
+    tokens, ours = emulated(path, dtype="float32").generate(PROMPT, 64, 8)
+    every_row = transformers_logits(path, PROMPT + tokens[:-1])
+    reference = every_row[len(PROMPT) - 1 :]
+    assert relative_error(ours, reference) < 1e-4
+    assert tokens == reference.argmax(-1).tolist()
+    # In transformers, too, some rows have other experts in 16 bits.
+    work = [(PagedSequence(list(PROMPT)), len(PROMPT))]
+    ours = emulated(path, dtype="bfloat16").forward(work, "all")
+    errors = [relative_error(row, wanted) for row, wanted in zip(ours, every_row, strict=False)]
+    assert np.median(errors) < 0.05
+
+
+def test_cuda_has_heads_of_the_released_sizes(tmp_path: Path) -> None:
+    path = make_checkpoint(
+        "tiny-gemma4_text", tmp_path / "m", overrides=RELEASED_HEADS | {"num_hidden_layers": 3,
+                                                                         "layer_types": None}
+    )  # fmt: skip
+    prompt = PROMPT[:50]
+    tokens, ours = emulated(path, dtype="float32").generate(prompt, 32, 4)
+    reference = transformers_logits(path, prompt + tokens[:-1])[len(prompt) - 1 :]
+    assert relative_error(ours, reference) < 1e-4
+    assert tokens == reference.argmax(-1).tolist()
+    _, ours = emulated(path, dtype="bfloat16").generate(prompt, 32, 1)
+    assert relative_error(ours, reference[:1]) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "missing"),
+    [
+        ({"head_dim": 264}, "windows of attention with heads of 264 elements are not supported"),
+        ({"head_dim": 20}, "head_dim.*multiple of 8"),
+        ({"global_head_dim": 520}, "global_head_dim.*at most 512"),
     ],
 )
 def test_cuda_refuses_what_it_lacks(
-    tmp_path: Path, like: str, overrides: dict[str, Any], missing: str
+    tmp_path: Path, overrides: dict[str, Any], missing: str
 ) -> None:
-    path = make_checkpoint(like, tmp_path / "m", overrides=overrides)
+    path = make_checkpoint("tiny-gemma4_text", tmp_path / "m", overrides=overrides)
+    with pytest.raises(LoadError, match=missing):
+        emulated(path)
+
+
+def test_several_gpus_are_refused(tmp_path: Path) -> None:
+    path = make_checkpoint("tiny-gemma4_text", tmp_path / "m")
     library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
-    with pytest.raises(LoadError, match=f"{missing}.* not supported on CUDA"):
-        testing.TestModel(str(path), "float32", model_lib=library)
+    config = EngineConfig(tensor_parallel_shards=2)
+    with pytest.raises(InvalidConfig, match="must be 1 for a model with layers that have sizes"):
+        MLCEngine(str(path), "cuda:0", model_lib=library, engine_config=config)
