@@ -2,121 +2,7 @@
 
 #include <algorithm>
 
-#include "support/check.h"
-#include "weights/layer_map.h"
-
 namespace mlc_native {
-namespace {
-
-LinearParameters AddLinear(WeightMap* map, const std::string& name,
-                           const std::vector<int64_t>& shape, bool has_bias) {
-  LinearParameters linear;
-  linear.matrix = map->AddWhole(ParameterForm::kPacked, name + ".weight", shape);
-  if (has_bias) linear.bias = map->AddWhole(ParameterForm::kVector, name + ".bias", {shape[0]});
-  return linear;
-}
-
-size_t AddNorm(WeightMap* map, const std::string& name, int64_t size) {
-  if (name.empty()) return kAbsent;
-  return map->AddWhole(ParameterForm::kVector, name + ".weight", {size});
-}
-
-// Of a draft head, if it has one.
-size_t AddOwnHead(WeightMap* map, const ModelConfig& config, const WeightNames& names) {
-  if (names.head.empty()) return kAbsent;
-  return map->AddWhole(ParameterForm::kPacked, names.head, {config.vocab_size, config.hidden_size});
-}
-
-// The parameters of a draft head: its entry, its layer, and the rest as far as it has them.
-WeightMap MapOfDraftHead(const ModelConfig& config, const WeightNames& names) {
-  WeightMap map;
-  const DraftHeadConfig& head = *config.draft_head;
-  const DraftLayout& layout = *head.layout;
-  const int64_t hidden = config.hidden_size;
-  const int64_t states = config.draft_input_size();
-  const int64_t fused = layout.joins_in_attention ? states : 2 * hidden;
-  map.entry.fuse = AddLinear(&map, head.Name(layout.fuse), {hidden, fused}, head.fuse_bias);
-  map.entry.embedding_norm = AddNorm(&map, head.Name(layout.embedding_norm), hidden);
-  map.entry.state_norm = AddNorm(&map, head.Name(layout.state_norm), hidden);
-  if (head.norm_before_fuse) map.entry.fuse_norm = AddNorm(&map, "input_norm", states);
-  for (int64_t i = 0; head.norm_each_state && i < head.num_target_states(); ++i) {
-    map.entry.state_norms.push_back(
-        AddNorm(&map, "fc_norm." + std::to_string(i), head.target_hidden_size));
-  }
-  AddLayer(config, config.layers.front(), names, head.Name(layout.layer), &map);
-  map.final_norm.weight = AddNorm(&map, head.Name(layout.final_norm), hidden);
-  map.head = AddOwnHead(&map, config, names);
-  if (!names.embeddings.empty()) {
-    map.embeddings =
-        map.AddWhole(ParameterForm::kTable, names.embeddings, {head.num_embeddings, hidden});
-  }
-  return map;
-}
-
-// The parameters of Medusa's heads.
-WeightMap MapOfMedusa(const ModelConfig& config, const WeightNames& names) {
-  WeightMap map;
-  const DraftHeadConfig& medusa = *config.draft_head;
-  const int64_t hidden = config.hidden_size;
-  for (int64_t i = 0; i < medusa.info.max_length; ++i) {
-    MedusaParameters& head = map.medusa.emplace_back();
-    for (int64_t block = 0; block < medusa.medusa_blocks; ++block) {
-      head.blocks.push_back(AddLinear(&map, NumberedName(medusa.layout->medusa_block, {i, block}),
-                                      {hidden, hidden}, medusa.medusa_bias));
-    }
-    if (medusa.medusa_shares_head) continue;
-    const std::string name = NumberedName(medusa.layout->medusa_head, {i, medusa.medusa_blocks});
-    head.head = map.AddWhole(ParameterForm::kPacked, name + ".weight", {config.vocab_size, hidden});
-  }
-  map.head = AddOwnHead(&map, config, names);
-  return map;
-}
-
-void AddEmbeddingsAndHead(WeightMap* map, const ModelConfig& config, const WeightNames& names) {
-  const std::string embeddings = names.prefix + std::string(config.arch->names.embeddings);
-  const std::vector<int64_t> shape = {config.vocab_size, config.hidden_size};
-  const bool normalized = config.arch->normalizes_embeddings;
-  if (names.head.empty() && !normalized) {
-    map->head = map->AddWhole(ParameterForm::kPacked, embeddings, shape);
-  } else {
-    map->embeddings = map->AddWhole(ParameterForm::kTable, embeddings, shape);
-    if (normalized) map->slots.back().row_norm_eps = config.norm_eps;
-    map->head =
-        map->AddWhole(ParameterForm::kPacked, names.head.empty() ? embeddings : names.head, shape);
-  }
-  if (!config.head_bias) return;
-  map->head_bias = map->AddWhole(ParameterForm::kVector, names.head_bias, {config.vocab_size});
-}
-
-// Of a decoder whose layers have inputs.
-void AddLayerInputs(WeightMap* map, const ModelConfig& config, const std::string& prefix) {
-  if (!config.layer_inputs) return;
-  const LayerInputConfig& inputs = *config.layer_inputs;
-  const int64_t size = config.layer_inputs_size();
-  LayerInputParameters& parameters = map->layer_inputs;
-  parameters.embeddings = map->AddWhole(
-      ParameterForm::kTable, prefix + "embed_tokens_per_layer.weight", {inputs.vocab_size, size});
-  parameters.projection =
-      AddLinear(map, prefix + "per_layer_model_projection", {size, config.hidden_size}, false);
-  parameters.norm = AddNorm(map, prefix + "per_layer_projection_norm", inputs.size);
-  map->parameters.back().scale = kRootOfHalf;
-}
-
-void AddFinalNorm(WeightMap* map, const ModelConfig& config, const std::string& name) {
-  NormParameters& norm = map->final_norm;
-  norm.weight =
-      map->AddWhole(ParameterForm::kVector, config.arch->norms_lack_weights ? "" : name + ".weight",
-                    {config.hidden_size});
-  map->parameters.back().scale = config.final_norm_scale;
-  const bool has_bias = config.arch->norm_bias;
-  if (has_bias) {
-    norm.bias = map->AddWhole(ParameterForm::kVector, name + ".bias", {config.hidden_size});
-  }
-  MLC_CHECK(config.final_norm_scale == 1 || (config.norm_weight_offset == 0 && !has_bias))
-      << config.arch->architecture << ": the final norm is more than its weight";
-}
-
-}  // namespace
 
 std::vector<int64_t> RowsOfTensor::StoredShape(std::span<const int64_t> shape) const {
   if (shape.size() == 1) return {num_rows};
@@ -152,22 +38,6 @@ std::vector<bool> WeightMap::ParametersOfExperts() const {
     }
   }
   return found;
-}
-
-WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {
-  if (config.draft_head) {
-    return config.layers.empty() ? MapOfMedusa(config, names) : MapOfDraftHead(config, names);
-  }
-  WeightMap map;
-  const TensorNames& tensors = config.arch->names;
-  AddEmbeddingsAndHead(&map, config, names);
-  AddLayerInputs(&map, config, names.prefix);
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    AddLayer(config, config.layers[i], names,
-             names.prefix + std::string(tensors.layer) + std::to_string(i) + ".", &map);
-  }
-  AddFinalNorm(&map, config, names.prefix + std::string(tensors.final_norm));
-  return map;
 }
 
 }  // namespace mlc_native

@@ -172,6 +172,5 @@ struct WeightNames {
   std::string head_bias{};   // if it has one
   const ExpertSpelling* experts = nullptr;  // one of ExpertRule::spellings
 };
-WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names);
 
 }  // namespace mlc_native

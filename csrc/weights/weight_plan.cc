@@ -15,6 +15,7 @@
 #include "support/error.h"
 #include "weights/budget_formats.h"
 #include "weights/computed_weight.h"
+#include "weights/decoder_map.h"
 #include "weights/part_of_weight.h"
 #include "weights/plain_weight.h"
 #include "weights/shared_weight.h"

@@ -14,6 +14,7 @@
 #include "mlc_native/detail/weight_quantization.h"
 #include "testing/temp_folder.h"
 #include "testing/tiny_checkpoint.h"
+#include "weights/decoder_map.h"
 
 namespace mlc_native {
 namespace {

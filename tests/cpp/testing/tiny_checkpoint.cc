@@ -11,6 +11,7 @@
 #include "arch/arch_spec.h"
 #include "arch/draft_config.h"
 #include "arch/model_config.h"
+#include "weights/decoder_map.h"
 #include "weights/weight_map.h"
 
 namespace mlc_native::testing {
