@@ -1,11 +1,10 @@
 // Divides the short convolutions of a batch among threads by channels; the loop is in
 // cpu/short_convolution.inl.
-#include "kernels/short_convolution.h"
-
 #include <algorithm>
 
 #include "kernels/cpu/table.h"
 #include "kernels/row_loop.h"
+#include "kernels/short_convolution.h"
 #include "support/check.h"
 
 namespace mlc_native::kernels {
