@@ -71,9 +71,7 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   buffers.output = config.parallel_blocks ? rows(config.hidden_size) : buffers.hidden;
   const int64_t qkv = config.Widest([&](const LayerConfig& l) { return QkvRow(config, l); });
   buffers.qkv = rows(std::max(qkv, config.values_size()));
-  const int64_t attention =
-      config.Widest([&](const LayerConfig& layer) { return AttentionRow(config, layer); });
-  buffers.attention = rows(attention);
+  buffers.attention = rows(WidestAttentionRow(config));
   if (config.delta) {
     const int64_t gates = config.linear_rows({}, LinearRole::kDeltaGates);
     const int64_t floats = DeltaWorkspaceFloats(DeltaShapeOf(*config.delta), limits.max_rows);
@@ -85,20 +83,7 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
     buffers.latents = rows(LatentRow(config));
     buffers.queries = rows(config.latent->q_rank > 0 ? config.query_up_size() : 0);
   }
-  const int64_t shared_ffn = config.experts ? config.experts->shared_ffn_size : 0;
-  const auto of_dense = [&](const auto& size) {
-    return config.Widest([&](const LayerConfig& l) { return l.has_experts ? 0 : size(l); });
-  };
-  const int64_t gate_up = of_dense(
-      [&](const LayerConfig& layer) { return config.linear_rows(layer, LinearRole::kGateUp); });
-  buffers.ffn = rows(std::max({gate_up, 2 * shared_ffn, config.layer_inputs_size()}));
-  buffers.activated = rows(std::max(
-      of_dense([&](const LayerConfig& layer) { return config.ffn_size_of(layer); }), shared_ffn));
-  if (config.layer_inputs) {
-    buffers.layer_inputs =
-        static_cast<float*>(take(limits.max_rows * config.layer_inputs_size(), sizeof(float)));
-  }
-  if (config.experts) PlaceExperts(config, dtype, limits.max_rows, take, &buffers);
+  PlaceFeedForward(config, dtype, limits.max_rows, take, &buffers);
   const int64_t parts = Peers::NumParts(limits.num_peers, limits.max_rows * config.hidden_size);
   if (parts > 0) buffers.peer_parts = take(parts, DTypeSize(dtype));
   if (limits.num_peers > 1 && config.qk_norm == QkNorm::kWholeProjection) {
@@ -106,19 +91,7 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
     buffers.square_sums = static_cast<float*>(take(sums, sizeof(float)));
     buffers.square_parts = take(Peers::NumParts(limits.num_peers, sums), sizeof(float));
   }
-  buffers.kept_residual =
-      static_cast<float*>(take(limits.max_logits * config.hidden_size, sizeof(float)));
-  buffers.kept_attention = take(limits.max_logits * attention, DTypeSize(dtype));
-  if (config.parallel_blocks) {
-    buffers.kept_input = take(limits.max_logits * config.hidden_size, DTypeSize(dtype));
-  }
-  if (config.last_writer() + 1 < config.layers.size()) {
-    const auto numbers = [&] {
-      return static_cast<int32_t*>(take(limits.max_logits, sizeof(int32_t)));
-    };
-    auto* const slots = static_cast<int64_t*>(take(limits.max_logits, sizeof(int64_t)));
-    buffers.kept_rows = {numbers(), numbers(), numbers(), slots};
-  }
+  PlaceKeptRows(config, dtype, limits.max_logits, take, &buffers);
   buffers.logits = static_cast<float*>(take(limits.max_logits * LdLogits(config), sizeof(float)));
   if (limits.num_peers > 1) {
     const int64_t own = HeadRows(config.vocab_size, {.rank = 0, .size = limits.num_peers}).size();
@@ -136,9 +109,42 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   return buffers;
 }
 
+void CudaDecoder::PlaceFeedForward(const ModelConfig& config, DType dtype, int64_t max_rows,
+                                   const Take& take, Buffers* buffers) {
+  const auto rows = [&](int64_t width) { return take(max_rows * width, DTypeSize(dtype)); };
+  const int64_t shared_ffn = config.experts ? config.experts->shared_ffn_size : 0;
+  const auto of_dense = [&](const auto& size) {
+    return config.Widest([&](const LayerConfig& l) { return l.has_experts ? 0 : size(l); });
+  };
+  const int64_t gate_up = of_dense(
+      [&](const LayerConfig& layer) { return config.linear_rows(layer, LinearRole::kGateUp); });
+  buffers->ffn = rows(std::max({gate_up, 2 * shared_ffn, config.layer_inputs_size()}));
+  buffers->activated = rows(std::max(
+      of_dense([&](const LayerConfig& layer) { return config.ffn_size_of(layer); }), shared_ffn));
+  if (config.layer_inputs) {
+    buffers->layer_inputs =
+        static_cast<float*>(take(max_rows * config.layer_inputs_size(), sizeof(float)));
+  }
+  if (config.experts) PlaceExperts(config, dtype, max_rows, take, buffers);
+}
+
+void CudaDecoder::PlaceKeptRows(const ModelConfig& config, DType dtype, int64_t max_logits,
+                                const Take& take, Buffers* buffers) {
+  buffers->kept_residual =
+      static_cast<float*>(take(max_logits * config.hidden_size, sizeof(float)));
+  buffers->kept_attention = take(max_logits * WidestAttentionRow(config), DTypeSize(dtype));
+  if (config.parallel_blocks) {
+    buffers->kept_input = take(max_logits * config.hidden_size, DTypeSize(dtype));
+  }
+  if (config.last_writer() + 1 < config.layers.size()) {
+    const auto numbers = [&] { return static_cast<int32_t*>(take(max_logits, sizeof(int32_t))); };
+    auto* const slots = static_cast<int64_t*>(take(max_logits, sizeof(int64_t)));
+    buffers->kept_rows = {numbers(), numbers(), numbers(), slots};
+  }
+}
+
 void CudaDecoder::PlaceExperts(const ModelConfig& config, DType dtype, int64_t max_rows,
-                               const std::function<void*(int64_t, size_t)>& take,
-                               Buffers* buffers) {
+                               const Take& take, Buffers* buffers) {
   const ExpertConfig& experts = *config.experts;
   const int64_t choices = max_rows * experts.router.num_chosen;
   MLC_CHECK(choices <= std::numeric_limits<int32_t>::max()) << choices;

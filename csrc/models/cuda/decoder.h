@@ -181,6 +181,9 @@ class CudaDecoder {
   static int64_t AttentionRow(const ModelConfig& config, const LayerConfig& layer) {
     return layer.is_recurrent ? config.delta->values_size() : AttentionSize(config, layer);
   }
+  static int64_t WidestAttentionRow(const ModelConfig& config) {
+    return config.Widest([&](const LayerConfig& layer) { return AttentionRow(config, layer); });
+  }
   static size_t DecodeBytes(const ModelConfig& config, int64_t max_splits);
   // The windows of attention that the layers have, each once; 0: none.
   static std::vector<int64_t> Windows(const ModelConfig& config);
@@ -190,8 +193,14 @@ class CudaDecoder {
   static Buffers Place(const ModelConfig& config, DType dtype, const Limits& limits, void* data,
                        size_t* bytes);
   // take(elements, bytes of one) is the next part of the memory.
+  using Take = std::function<void*(int64_t, size_t)>;
+  static void PlaceFeedForward(const ModelConfig& config, DType dtype, int64_t max_rows,
+                               const Take& take, Buffers* buffers);
   static void PlaceExperts(const ModelConfig& config, DType dtype, int64_t max_rows,
-                           const std::function<void*(int64_t, size_t)>& take, Buffers* buffers);
+                           const Take& take, Buffers* buffers);
+  // Of rows behind the last keys and values.
+  static void PlaceKeptRows(const ModelConfig& config, DType dtype, int64_t max_logits,
+                            const Take& take, Buffers* buffers);
 
   // From each expert to the next, in bytes.
   struct ExpertStrides {

@@ -192,4 +192,29 @@ inline std::vector<float> SomeSteps(Model& model) {
   return all;
 }
 
+inline void CheckThatARowIsTheSameInEveryBatch(Model& model) {
+  constexpr int64_t kSequences = 9;
+  std::vector<std::vector<float>> alone;
+  for (int64_t i = 0; i < kSequences; ++i) {
+    TestSequence sequence(0);
+    Logits(model, TestBatch().Add(sequence, SomeTokens(10 + i, static_cast<int32_t>(i))));
+    alone.push_back(Logits(model, TestBatch().Add(sequence, {4})));
+  }
+  std::vector<TestSequence> sequences;
+  for (int64_t i = 0; i < kSequences; ++i) sequences.emplace_back(i);
+  for (int64_t i = 0; i < kSequences; ++i) {
+    Logits(model, TestBatch().Add(sequences[i], SomeTokens(10 + i, static_cast<int32_t>(i))));
+  }
+  TestBatch together;
+  TestSequence prompt(kSequences);
+  together.Add(prompt, SomeTokens(12, 3));  // rows of one token come behind it
+  for (TestSequence& sequence : sequences) together.Add(sequence, {4});
+  const std::vector<float> logits = Logits(model, together);
+  const auto vocab = static_cast<int64_t>(alone[0].size());
+  for (int64_t i = 0; i < kSequences; ++i) {
+    const auto begin = logits.begin() + (i + 1) * vocab;
+    EXPECT_EQ(std::vector<float>(begin, begin + vocab), alone[static_cast<size_t>(i)]) << i;
+  }
+}
+
 }  // namespace mlc_native

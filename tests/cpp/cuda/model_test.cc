@@ -161,31 +161,6 @@ TEST(CudaModel, MetadataSaysWhatItTakes) {
 
 // ---- Bits ----
 
-void CheckThatARowIsTheSameInEveryBatch(Model& model) {
-  constexpr int64_t kSequences = 9;
-  std::vector<std::vector<float>> alone;
-  for (int64_t i = 0; i < kSequences; ++i) {
-    TestSequence sequence(0);
-    Logits(model, TestBatch().Add(sequence, SomeTokens(10 + i, static_cast<int32_t>(i))));
-    alone.push_back(Logits(model, TestBatch().Add(sequence, {4})));
-  }
-  std::vector<TestSequence> sequences;
-  for (int64_t i = 0; i < kSequences; ++i) sequences.emplace_back(i);
-  for (int64_t i = 0; i < kSequences; ++i) {
-    Logits(model, TestBatch().Add(sequences[i], SomeTokens(10 + i, static_cast<int32_t>(i))));
-  }
-  TestBatch together;
-  TestSequence prompt(kSequences);
-  together.Add(prompt, SomeTokens(12, 3));  // rows of one token come behind it
-  for (TestSequence& sequence : sequences) together.Add(sequence, {4});
-  const std::vector<float> logits = Logits(model, together);
-  const auto vocab = static_cast<int64_t>(alone[0].size());
-  for (int64_t i = 0; i < kSequences; ++i) {
-    const auto begin = logits.begin() + (i + 1) * vocab;
-    EXPECT_EQ(std::vector<float>(begin, begin + vocab), alone[static_cast<size_t>(i)]) << i;
-  }
-}
-
 TEST(CudaModel, ARowIsTheSameInEveryBatch) {
   for (const auto& [architecture, fields] : {std::pair{"Qwen2ForCausalLM", R"("head_dim": 16)"},
                                              {"Qwen3MoeForCausalLM", kQwenExperts},
@@ -301,50 +276,6 @@ TEST(CudaModel, CopiedPagesHoldTheSame) {
     EXPECT_EQ(Logits(*model, TestBatch().Add(a, {9})), Logits(*model, TestBatch().Add(b, {9})))
         << architecture;
   }
-}
-
-// Logits of the last row of a prompt in chunks; in 16 bits, of which tiles are computed together.
-TEST(CudaModel, APromptIsTheSameInEveryChunk) {
-  for (const char* fields : {kGemma4Dense, kGemma4Inputs, kGemma4Experts}) {
-    TinyModel tiny("Gemma4ForCausalLM", fields);
-    ModelSource source = tiny.Source("bfloat16");
-    source.deterministic = true;
-    const auto model = tiny.Load(source);
-    const std::vector<int32_t> tokens = SomeTokens(45, 3);
-    const auto logits = [&](const std::vector<int64_t>& cuts) {
-      TestSequence sequence(0);
-      std::vector<float> last;
-      for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-        last = Logits(*model, TestBatch().AddPrompt(sequence, {tokens.begin() + cuts[i],
-                                                               tokens.begin() + cuts[i + 1]}));
-      }
-      return last;
-    };
-    const std::vector<float> whole = logits({0, 45});
-    EXPECT_EQ(logits({0, 1, 44, 45}), whole);
-    EXPECT_EQ(logits({0, 17, 30, 45}), whole);
-  }
-}
-
-// Bytes of a token in the pages: each layer with keys and values of its own has its own size.
-TEST(CudaModel, LayersHavePagesOfTheirOwnSize) {
-  const auto bytes = [](const char* fields) {
-    TinyModel tiny("Gemma4ForCausalLM", fields);
-    return LoadCudaModel(tiny.Source("float16"))->metadata().kv_bytes_per_token;
-  };
-  EXPECT_EQ(bytes(kGemma4Dense), 2 * 2 * (3 * 2 * 16 + 2 * 32));
-  EXPECT_EQ(bytes(kGemma4Inputs), 2 * 2 * (2 * 2 * 16 + 2 * 32));  // without the last two
-}
-
-// Heads of 512 elements, as Gemma 4 has them.
-TEST(CudaModel, WideHeadsAreNearFloat32) {
-  TinyModel tiny("Gemma4ForCausalLM", R"("head_dim": 256, "global_head_dim": 512,
-      "sliding_window": 9, "hidden_size_per_layer_input": 0, "num_hidden_layers": 2,
-      "layer_types": ["sliding_attention", "full_attention"])");
-  const std::vector<float> want = SomeSteps(*tiny.OnCpu());
-  EXPECT_LT(Difference(SomeSteps(*tiny.OnDevice()), want), 1e-4);
-  EXPECT_LT(Difference(SomeSteps(*tiny.OnDevice("bfloat16")), want), 5e-2);
-  CheckThatARowIsTheSameInEveryBatch(*tiny.OnDevice("bfloat16"));
 }
 
 // ---- Steps ----
