@@ -35,6 +35,8 @@ constexpr int64_t DeltaStateFloats(const DeltaShape& shape) {
   return DeltaHeadsAt(shape) + shape.value_heads * DeltaHeadFloats(shape);
 }
 
+inline constexpr int64_t kMaxDeltaWidth = 8;  // of convolutions
+
 // Where the state behind the first num_rows rows of a sequence's slice goes.
 struct DeltaWrite {
   int64_t num_rows = 0;
@@ -48,6 +50,16 @@ struct DeltaSequence {
   const float* state = nullptr;        // of the rows before; null: there are none
   const DeltaWrite* writes = nullptr;  // ascending; the last one is behind all rows
   int64_t num_writes = 0;
+};
+
+// A convolution whose silu is what the rule works on, and whose last inputs are in the state.
+struct DeltaConvolution {
+  const float* inputs = nullptr;  // [m, channels]
+  int64_t ld_inputs = 0;
+  int64_t channels = 0;
+  int64_t width = 0;
+  const float* weights = nullptr;  // [width, channels], the oldest row first
+  const float* bias = nullptr;     // [channels]; null: zeros
 };
 
 struct DeltaArgs {
@@ -66,6 +78,14 @@ struct DeltaArgs {
   const DeltaSequence* sequences = nullptr;
   int64_t num_sequences = 0;
   void* workspace = nullptr;  // DeltaWorkspaceBytes, aligned to kPackedAlignment
+
+  DeltaConvolution convolved() const {
+    return {.inputs = inputs,
+            .ld_inputs = ld_inputs,
+            .channels = shape.channels(),
+            .width = shape.conv_width,
+            .weights = convolution};
+  }
 };
 // Checks that sequence `i` leaves states in order, the last one behind all its rows.
 void CheckSequence(const DeltaSequence& s, int64_t i);

@@ -26,6 +26,7 @@ enum class KernelKind : uint8_t {
   kAttention,
   kDelta,
   kConvolution,
+  kMamba,
   kNormalize,
   kRope,
   kScale,

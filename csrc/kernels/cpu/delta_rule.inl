@@ -41,29 +41,27 @@ struct DeltaScratch {
 
 // Of a row: the rows that the convolution reads, the oldest first. Null: zeros.
 struct DeltaTaps {
-  const float* rows[8];
+  const float* rows[kMaxDeltaWidth];
 
-  DeltaTaps(const DeltaArgs& a, const DeltaSequence& s, int64_t row) {
-    const int64_t width = a.shape.conv_width;
-    for (int64_t i = 0; i < width; ++i) {
-      const int64_t from = row - (width - 1) + i;
+  DeltaTaps(const DeltaConvolution& c, const DeltaSequence& s, int64_t row) {
+    for (int64_t i = 0; i < c.width; ++i) {
+      const int64_t from = row - (c.width - 1) + i;
       if (from >= 0) {
-        rows[i] = a.inputs + (s.row_begin + from) * a.ld_inputs;
+        rows[i] = c.inputs + (s.row_begin + from) * c.ld_inputs;
       } else {
-        rows[i] = s.state == nullptr ? nullptr : s.state + (width - 1 + from) * a.shape.channels();
+        rows[i] = s.state == nullptr ? nullptr : s.state + (c.width - 1 + from) * c.channels;
       }
     }
   }
 };
 
-inline void Convolve(const DeltaArgs& a, const DeltaTaps& taps, int64_t begin, int64_t count,
+inline void Convolve(const DeltaConvolution& c, const DeltaTaps& taps, int64_t begin, int64_t count,
                      float* out) {
-  const int64_t channels = a.shape.channels();
   ForVectors(count, [&](int64_t, auto load, auto store) {
-    Vec sum = Vec::Zero();
-    for (int64_t i = 0; i < a.shape.conv_width; ++i) {
+    Vec sum = c.bias == nullptr ? Vec::Zero() : load(c.bias + begin);
+    for (int64_t i = 0; i < c.width; ++i) {
       if (taps.rows[i] == nullptr) continue;
-      sum = Fma(load(taps.rows[i] + begin), load(a.convolution + i * channels + begin), sum);
+      sum = Fma(load(taps.rows[i] + begin), load(c.weights + i * c.channels + begin), sum);
     }
     store(out, TimesSigmoid(sum, sum));
   });
@@ -80,14 +78,15 @@ inline void PrepareRows(const DeltaArgs& a, const DeltaChunk& chunk, const Delta
   const DeltaShape& shape = a.shape;
   const int64_t key = chunk.value_head / (shape.value_heads / shape.key_heads) * shape.key_dim;
   const float q_length = 1.0f / __builtin_sqrtf(static_cast<float>(shape.key_dim));
+  const DeltaConvolution c = a.convolved();
   for (int64_t i = 0; i < chunk.num_rows; ++i) {
-    const DeltaTaps taps(a, *chunk.sequence, chunk.row_begin + i);
+    const DeltaTaps taps(c, *chunk.sequence, chunk.row_begin + i);
     float* const q = scratch.q + i * scratch.ld_keys;
     float* const k = scratch.k + i * scratch.ld_keys;
     float* const v = scratch.v + i * scratch.ld_values;
-    Convolve(a, taps, key, shape.key_dim, q);
-    Convolve(a, taps, shape.keys() + key, shape.key_dim, k);
-    Convolve(a, taps, 2 * shape.keys() + chunk.value_head * shape.value_dim, shape.value_dim, v);
+    Convolve(c, taps, key, shape.key_dim, q);
+    Convolve(c, taps, shape.keys() + key, shape.key_dim, k);
+    Convolve(c, taps, 2 * shape.keys() + chunk.value_head * shape.value_dim, shape.value_dim, v);
     ScaleToLength(q, shape.key_dim, q_length);
     ScaleToLength(k, shape.key_dim, 1.0f);
     for (int64_t j = shape.value_dim; j < scratch.ld_values; ++j) v[j] = 0.0f;

@@ -8,6 +8,7 @@
 
 #include "kernels/delta_rule.h"
 #include "kernels/kernels.h"
+#include "kernels/mamba.h"
 #include "kernels/short_convolution.h"
 
 namespace mlc_native::kernels {
@@ -90,6 +91,10 @@ struct DeltaKernels {
   void (*delta_rule)(const DeltaArgs&, const DeltaChunk&);
   void (*short_convolution)(const ConvolutionArgs&, const DeltaSequence&, int64_t channel_begin,
                             int64_t channel_end);
+  // Mamba-2: keys and queries of rows of a slice, a head, and the norms of rows of the batch.
+  void (*mamba_keys)(const MambaArgs&, const DeltaSequence&, int64_t row_begin, int64_t row_end);
+  void (*mamba)(const MambaArgs&, const DeltaChunk&);
+  void (*mamba_norm)(const MambaArgs&, int64_t row_begin, int64_t row_end);
 };
 
 struct RowKernels {

@@ -1,4 +1,5 @@
-"""Bugs in the kernels of linear attention, which their own tests find (CUDA's on the emulator)."""
+"""Bugs in the kernels of linear attention and Mamba-2, which their own tests find (CUDA's on the
+emulator)."""
 
 from __future__ import annotations
 
@@ -6,10 +7,17 @@ from planted.bug import Bug
 
 LOOPS = "kernels/cpu/delta_rule.inl"
 SHARES = "kernels/delta.cc"
+HEADS = "kernels/delta_heads.h"
+MAMBA = "kernels/state_space.cc"
+MAMBA_LOOPS = "kernels/cpu/mamba.inl"
 
 
 def _on_cpu(name: str, file: str, old: str, new: str) -> Bug:
     return Bug(f"delta rule on the CPU: {name}", file, old, new, "kernels_test *DeltaRule*")
+
+
+def _mamba(name: str, file: str, old: str, new: str) -> Bug:
+    return Bug(f"Mamba-2 on the CPU: {name}", file, old, new, "kernels_test *MambaTest*")
 
 
 def _bug(name: str, old: str, new: str) -> Bug:
@@ -20,37 +28,37 @@ def _bug(name: str, old: str, new: str) -> Bug:
 CPU_BUGS = [
     _on_cpu(
         "a chunk begins with the state of the slice",
-        SHARES,
+        HEADS,
         "    chunk.from = chunk.to[chunk.num_rows - 1];\n",
         "    if (s.state == nullptr) chunk.from = chunk.to[chunk.num_rows - 1];\n",
     ),
     _on_cpu(
         "a first state is what was there before",
-        SHARES,
+        HEADS,
         "    std::fill_n(first, DeltaHeadFloats(shape), 0.0f);\n",
         "",
     ),
     _on_cpu(
         "a state is left one row late",
-        SHARES,
+        HEADS,
         "if (write->num_rows == row + i) ++write;",
         "if (write->num_rows == row + i - 1) ++write;",
     ),
     _on_cpu(
         "inputs in front of a short slice are lost",
-        SHARES,
-        "row < 0 ? RowBefore(a, s, -row) :",
+        HEADS,
+        "row < 0 ? RowBefore(c, s, -row) :",
         "row < 0 ? nullptr :",
     ),
     _on_cpu(
         "the first head of a group alone keeps its values",
         SHARES,
-        "    }\n    WriteChannels(a, s, write, 2 * shape.keys()",
-        "    }\n    if (head % group == 0) WriteChannels(a, s, write, 2 * shape.keys()",
+        "    }\n    WriteChannels(convolution, s, write, 2 * shape.keys()",
+        "    }\n    if (head % group == 0) WriteChannels(convolution, s, write, 2 * shape.keys()",
     ),
     _on_cpu(
         "a head that two threads share is left out",
-        SHARES,
+        HEADS,
         "if (middle < begin || middle >= end) continue;",
         "if (done < begin || done + sequence.num_rows > end) continue;",
     ),
@@ -83,6 +91,83 @@ CPU_BUGS = [
         LOOPS,
         "chunk.value_head / (shape.value_heads / shape.key_heads) * shape.key_dim",
         "chunk.value_head % shape.key_heads * shape.key_dim",
+    ),
+]
+
+MAMBA_BUGS = [
+    _mamba(
+        "a first state is what was there before",
+        HEADS,
+        "    std::fill_n(first, DeltaHeadFloats(shape), 0.0f);\n",
+        "",
+    ),
+    _mamba(
+        "rows of a slice that two threads share are left out",
+        MAMBA,
+        "      if (from < to) fn(s, from, to);\n",
+        "      if (from == 0 && to == s.num_rows) fn(s, from, to);\n",
+    ),
+    _mamba(
+        "the first head of a group alone keeps its values",
+        MAMBA,
+        "    WriteChannels(convolution, s, write, head * shape.value_dim, shape.value_dim);\n"
+        "    if (head % heads != 0) continue;\n",
+        "    if (head % heads != 0) continue;\n"
+        "    WriteChannels(convolution, s, write, head * shape.value_dim, shape.value_dim);\n",
+    ),
+    _mamba(
+        "each group keeps what the first one's keys read",
+        MAMBA,
+        "shape.values() + head / heads * shape.key_dim;",
+        "shape.values();",
+    ),
+    _mamba(
+        "the longest step limits nothing",
+        MAMBA,
+        "a.shortest_step, a.longest_step);",
+        "a.shortest_step, std::max(a.longest_step, 9.0f));",
+    ),
+    _mamba(
+        "the shortest step limits nothing",
+        MAMBA,
+        "a.shortest_step, a.longest_step);",
+        "0.0f, a.longest_step);",
+    ),
+    _mamba(
+        "keys are those of the sequence's first rows",
+        MAMBA_LOOPS,
+        "(chunk.sequence->row_begin + chunk.row_begin) * 2 * shape.keys()",
+        "chunk.sequence->row_begin * 2 * shape.keys()",
+    ),
+    _mamba(
+        "heads share the wrong keys",
+        MAMBA_LOOPS,
+        "chunk.value_head / (shape.value_heads / shape.key_heads)",
+        "chunk.value_head % shape.key_heads",
+    ),
+    _mamba(
+        "the second vector of a pair is written without its step",
+        MAMBA_LOOPS,
+        "Vec::Load(v + Vec::kLanes) * step}",
+        "Vec::Load(v + Vec::kLanes)}",
+    ),
+    _mamba(
+        "the input is not added to what comes out",
+        MAMBA_LOOPS,
+        "store(out, Fma(skip, load(v), load(x))",
+        "store(out, load(x)",
+    ),
+    _mamba(
+        "all groups share a weight of the norm",
+        MAMBA_LOOPS,
+        "a.norm + group * size",
+        "a.norm",
+    ),
+    _mamba(
+        "the convolution has no bias",
+        LOOPS,
+        "Vec sum = c.bias == nullptr ? Vec::Zero() : load(c.bias + begin);",
+        "Vec sum = Vec::Zero();",
     ),
 ]
 
@@ -181,4 +266,4 @@ CUDA_BUGS = [
     ),
 ]
 
-BUGS = CPU_BUGS + CUDA_BUGS
+BUGS = CPU_BUGS + MAMBA_BUGS + CUDA_BUGS

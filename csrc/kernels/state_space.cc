@@ -1,0 +1,99 @@
+// Divides Mamba-2 of a batch among threads: keys and queries, which heads share, by rows, the
+// states by heads, and the norms by rows again. The loops are in cpu/mamba.inl.
+#include "kernels/cpu/table.h"
+#include "kernels/delta_heads.h"
+#include "kernels/mamba.h"
+#include "kernels/row_loop.h"
+#include "support/check.h"
+
+namespace mlc_native::kernels {
+namespace {
+
+void Check(const MambaArgs& a) {
+  const DeltaShape& shape = a.shape;
+  MLC_CHECK(shape.key_heads > 0 && shape.value_heads % shape.key_heads == 0 && shape.key_dim > 0 &&
+            shape.value_dim > 0 && shape.conv_width > 1 && shape.conv_width <= kMaxDeltaWidth)
+      << shape.value_heads << " heads of " << shape.key_heads << " groups";
+  MLC_CHECK(a.ld_inputs >= shape.channels() + shape.values() + shape.value_heads &&
+            a.ldo >= shape.values() && a.keys != nullptr && a.workspace != nullptr);
+  for (int64_t i = 0; i < a.num_sequences; ++i) CheckSequence(a.sequences[i], i);
+}
+
+void Count(KernelProfile& profile, const MambaArgs& a) {
+  const DeltaShape& shape = a.shape;
+  const auto rows = static_cast<double>(NumRows(a.sequences, a.num_sequences));
+  const auto states = static_cast<double>(NumStates(a.sequences, a.num_sequences));
+  const auto state = static_cast<double>(DeltaStateFloats(shape));
+  const auto width = static_cast<double>(shape.channels() + 2 * shape.values());
+  profile.Count(
+      KernelProfile::IdOf(KernelKind::kMamba), sizeof(float) * (states * state + rows * width),
+      rows * 5 * static_cast<double>(shape.value_heads * shape.key_dim * shape.value_dim));
+}
+
+// Calls fn(sequence, begin, end) for rows [begin, end) of its slice, for all rows of a batch.
+template <typename F>
+void ForRowsOfSequences(const Cpu& cpu, const MambaArgs& a, int64_t elements_per_row, F fn) {
+  const int64_t rows = NumRows(a.sequences, a.num_sequences);
+  ForRows(cpu, KernelKind::kMamba, rows, elements_per_row, [&](int64_t begin, int64_t end) {
+    int64_t first = 0;
+    for (int64_t i = 0; i < a.num_sequences; first += a.sequences[i].num_rows, ++i) {
+      const DeltaSequence& s = a.sequences[i];
+      const int64_t from = std::max<int64_t>(begin - first, 0);
+      const int64_t to = std::min(end - first, s.num_rows);
+      if (from < to) fn(s, from, to);
+    }
+  });
+}
+
+// The first head of a group writes what the convolutions of its key and query read.
+void WriteConvolutions(const MambaArgs& a, const DeltaSequence& s, int64_t head) {
+  const DeltaShape& shape = a.shape;
+  const DeltaConvolution convolution = a.convolved();
+  const int64_t heads = shape.value_heads / shape.key_heads;
+  for (const DeltaWrite& write : std::span(s.writes, static_cast<size_t>(s.num_writes))) {
+    WriteChannels(convolution, s, write, head * shape.value_dim, shape.value_dim);
+    if (head % heads != 0) continue;
+    const int64_t key = shape.values() + head / heads * shape.key_dim;
+    WriteChannels(convolution, s, write, key, shape.key_dim);
+    WriteChannels(convolution, s, write, key + shape.keys(), shape.key_dim);
+  }
+}
+
+void RunHead(const CpuKernels& isa, const MambaArgs& a, const DeltaSequence& s, int64_t head,
+             float* scratch) {
+  const float rate = -std::exp(a.decay[head]);
+  const float* const steps = a.inputs + a.shape.values() + a.shape.channels() + head;
+  const auto prepare = [&](DeltaChunk* chunk, int64_t i, int64_t row) {
+    const float step = std::clamp(Softplus(steps[row * a.ld_inputs] + a.step_bias[head]),
+                                  a.shortest_step, a.longest_step);
+    chunk->beta[i] = step;
+    chunk->decay[i] = std::exp(rate * step);
+  };
+  ForChunks(a.shape, s, head, scratch, prepare,
+            [&](const DeltaChunk& chunk) { isa.mamba(a, chunk); });
+  WriteConvolutions(a, s, head);
+}
+
+}  // namespace
+
+void Mamba(const Cpu& cpu, const MambaArgs& args) {
+  Check(args);
+  if (args.num_sequences == 0) return;
+  if (cpu.profile != nullptr) Count(*cpu.profile, args);
+  const DeltaShape& shape = args.shape;
+  ForRowsOfSequences(cpu, args, 2 * shape.keys() * shape.conv_width,
+                     [&](const DeltaSequence& s, int64_t begin, int64_t end) {
+                       cpu.isa->mamba_keys(args, s, begin, end);
+                     });
+  const auto run = [&](const DeltaSequence& sequence, int64_t head, int thread) {
+    float* const scratch = static_cast<float*>(args.workspace) + thread * DeltaScratchFloats(shape);
+    RunHead(*cpu.isa, args, sequence, head, scratch);
+  };
+  ForHeads(cpu, KernelKind::kMamba, shape.value_heads, args.sequences, args.num_sequences, run);
+  ForRowsOfSequences(cpu, args, 2 * shape.values(),
+                     [&](const DeltaSequence& s, int64_t begin, int64_t end) {
+                       cpu.isa->mamba_norm(args, s.row_begin + begin, s.row_begin + end);
+                     });
+}
+
+}  // namespace mlc_native::kernels

@@ -1,0 +1,258 @@
+// Mamba-2 of every ISA against a recurrence in double precision.
+#include "kernels/mamba.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/reference_delta.h"
+#include "kernels/test_util.h"
+#include "support/check.h"
+
+namespace mlc_native::kernels {
+namespace {
+
+// The sizes of a real model with few heads, sizes that no vector divides, and heads that share keys
+// and queries in several groups.
+constexpr DeltaShape kShapes[] = {
+    {.key_heads = 1, .value_heads = 4, .key_dim = 128, .value_dim = 64, .conv_width = 4},
+    {.key_heads = 2, .value_heads = 6, .key_dim = 24, .value_dim = 40, .conv_width = 4},
+    {.key_heads = 3, .value_heads = 3, .key_dim = 7, .value_dim = 33, .conv_width = 2},
+    {.key_heads = 1, .value_heads = 5, .key_dim = 1, .value_dim = 1, .conv_width = 8},
+};
+
+struct MambaInputs {
+  DeltaShape shape{};
+  int64_t rows = 0;
+  Floats inputs, convolution, conv_bias, decay, step_bias, skip, norm;
+  float shortest_step = 0;
+  float longest_step = std::numeric_limits<float>::infinity();
+
+  int64_t width() const { return shape.values() + shape.channels() + shape.value_heads; }
+
+  // The same with rows [begin, begin + count) alone: a computation that reads others gives NaN.
+  MambaInputs WithRowsAlone(int64_t begin, int64_t count) const {
+    MambaInputs alone = *this;
+    std::fill_n(alone.inputs.begin(), begin * width(), NAN);
+    std::fill(alone.inputs.begin() + (begin + count) * width(), alone.inputs.end(), NAN);
+    return alone;
+  }
+
+  // silu of the convolution of a channel at a row.
+  double Convolved(int64_t row, int64_t channel) const {
+    double sum = conv_bias.empty() ? 0 : conv_bias[static_cast<size_t>(channel)];
+    for (int64_t i = 0; i < shape.conv_width; ++i) {
+      const int64_t from = row - (shape.conv_width - 1) + i;
+      if (from < 0) continue;
+      sum += double{convolution[static_cast<size_t>(i * shape.channels() + channel)]} *
+             inputs[static_cast<size_t>(from * width() + shape.values() + channel)];
+    }
+    return sum * reference::Sigmoid(sum);
+  }
+};
+
+// What a head gives with its gate, before the norm.
+void RunHead(const MambaInputs& in, int64_t head, std::vector<double>* out) {
+  const DeltaShape& s = in.shape;
+  const int64_t key = s.values() + head / (s.value_heads / s.key_heads) * s.key_dim;
+  std::vector<double> state(static_cast<size_t>(s.key_dim * s.value_dim));
+  for (int64_t row = 0; row < in.rows; ++row) {
+    const float* const inputs = &in.inputs[static_cast<size_t>(row * in.width())];
+    const double t =
+        double{inputs[s.values() + s.channels() + head]} + in.step_bias[static_cast<size_t>(head)];
+    const double step =
+        std::clamp<double>(std::log1p(std::exp(t)), in.shortest_step, in.longest_step);
+    const double decay = std::exp(-std::exp(in.decay[static_cast<size_t>(head)]) * step);
+    for (int64_t j = 0; j < s.value_dim; ++j) {
+      const double v = in.Convolved(row, head * s.value_dim + j);
+      double o = in.skip[static_cast<size_t>(head)] * v;
+      for (int64_t i = 0; i < s.key_dim; ++i) {
+        double& cell = state[static_cast<size_t>(i * s.value_dim + j)];
+        cell = decay * cell + in.Convolved(row, key + i) * step * v;
+        o += cell * in.Convolved(row, key + s.keys() + i);
+      }
+      const double z = inputs[head * s.value_dim + j];
+      (*out)[static_cast<size_t>(row * s.values() + head * s.value_dim + j)] =
+          o * z * reference::Sigmoid(z);
+    }
+  }
+}
+
+// [rows, values]
+std::vector<double> Reference(const MambaInputs& in) {
+  const DeltaShape& s = in.shape;
+  std::vector<double> out(static_cast<size_t>(in.rows * s.values()));
+  for (int64_t head = 0; head < s.value_heads; ++head) RunHead(in, head, &out);
+  const int64_t size = s.values() / s.key_heads;
+  for (int64_t i = 0; i < in.rows * s.key_heads; ++i) {
+    double* const group = &out[static_cast<size_t>(i * size)];
+    double squares = 0;
+    for (int64_t j = 0; j < size; ++j) squares += group[j] * group[j];
+    const double scale = 1 / std::sqrt(squares / static_cast<double>(size) + 1e-5);
+    for (int64_t j = 0; j < size; ++j) {
+      group[j] *= scale * in.norm[static_cast<size_t>(i % s.key_heads * size + j)];
+    }
+  }
+  return out;
+}
+
+class MambaTest : public KernelTest {
+ protected:
+  Floats Draw(int64_t n, float amplitude, float mean = 0) {
+    Floats values = Random(n);
+    for (float& value : values) value = mean + amplitude * value;
+    return values;
+  }
+
+  // Steps are short, so that early rows count.
+  MambaInputs MakeInputs(const DeltaShape& shape, int64_t rows) {
+    MambaInputs in;
+    in.shape = shape;
+    in.rows = rows;
+    in.inputs = Draw(rows * in.width(), 1);
+    in.convolution = Draw(shape.conv_width * shape.channels(), 1);
+    in.conv_bias = Draw(shape.channels(), 1);
+    in.decay = Draw(shape.value_heads, 1);
+    in.step_bias = Draw(shape.value_heads, 1, -3);
+    in.skip = Draw(shape.value_heads, 1);
+    in.norm = Draw(shape.values(), 1);
+    return in;
+  }
+
+  void Call(const MambaInputs& in, std::span<const DeltaSequence> sequences, int threads,
+            Poisoned* out) {
+    const AlignedBuffer workspace(DeltaWorkspaceBytes(threads, in.shape));
+    Floats keys(static_cast<size_t>(in.rows * 2 * in.shape.keys()), NAN);
+    Mamba(Threads(threads), {.shape = in.shape,
+                             .inputs = in.inputs.data(),
+                             .ld_inputs = in.width(),
+                             .convolution = in.convolution.data(),
+                             .conv_bias = in.conv_bias.empty() ? nullptr : in.conv_bias.data(),
+                             .decay = in.decay.data(),
+                             .step_bias = in.step_bias.data(),
+                             .shortest_step = in.shortest_step,
+                             .longest_step = in.longest_step,
+                             .skip = in.skip.data(),
+                             .norm = in.norm.data(),
+                             .norm_eps = 1e-5f,
+                             .keys = keys.data(),
+                             .out = out->data.data(),
+                             .ldo = out->ld,
+                             .sequences = sequences.data(),
+                             .num_sequences = std::ssize(sequences),
+                             .workspace = workspace.data()});
+  }
+
+  // A sequence fed in slices of these lengths, which read and write states in turn.
+  Floats Run(const MambaInputs& in, const std::vector<int64_t>& slices, int threads) {
+    const auto floats = static_cast<size_t>(DeltaStateFloats(in.shape));
+    Poisoned out(in.rows, in.shape.values(), 5);
+    Floats states[2] = {Floats(floats, NAN), Floats(floats, NAN)};
+    int64_t row = 0;
+    for (size_t i = 0; i < slices.size(); ++i) {
+      const DeltaWrite write{slices[i], states[i % 2].data()};
+      const DeltaSequence sequence{.row_begin = row,
+                                   .num_rows = slices[i],
+                                   .state = i == 0 ? nullptr : states[(i + 1) % 2].data(),
+                                   .writes = &write,
+                                   .num_writes = 1};
+      Call(in, {&sequence, 1}, threads, &out);
+      row += slices[i];
+    }
+    MLC_CHECK(row == in.rows);
+    out.ExpectPaddingUntouched();
+    return out.Dense();
+  }
+};
+
+TEST_P(MambaTest, MatchesTheRecurrence) {
+  for (const DeltaShape& shape : kShapes) {
+    const MambaInputs in = MakeInputs(shape, 70);
+    ExpectClose(Run(in, {in.rows}, 2), Reference(in), 2e-4);
+  }
+}
+
+TEST_P(MambaTest, StepsHaveLimitsAndConvolutionsMayLackABias) {
+  MambaInputs in = MakeInputs(kShapes[1], 40);
+  in.conv_bias.clear();
+  in.shortest_step = 0.04f;
+  in.longest_step = 0.06f;
+  ExpectClose(Run(in, {in.rows}, 1), Reference(in), 2e-4);
+}
+
+TEST_P(MambaTest, BitsDoNotDependOnSlicesAndThreads) {
+  for (const DeltaShape& shape : kShapes) {
+    const MambaInputs in = MakeInputs(shape, 70);
+    const Floats whole = Run(in, {70}, 1);
+    for (const auto& slices : std::vector<std::vector<int64_t>>{
+             {1, 69}, {16, 16, 38}, {2, 1, 1, 66}, {37, 33}, std::vector<int64_t>(70, 1)}) {
+      EXPECT_EQ(Run(in, slices, 3), whole) << slices.size() << " slices";
+    }
+  }
+}
+
+// States within a slice are those that slices up to there leave, and go on as these do.
+TEST_P(MambaTest, LeavesStatesWithinASlice) {
+  const DeltaShape& shape = kShapes[1];
+  const MambaInputs in = MakeInputs(shape, 40);
+  const int64_t floats = DeltaStateFloats(shape);
+  std::vector<Floats> states(3, Floats(static_cast<size_t>(floats), NAN));
+  const DeltaWrite writes[] = {
+      {1, states[0].data()}, {19, states[1].data()}, {40, states[2].data()}};
+  const DeltaSequence sequence{.num_rows = 40, .writes = writes, .num_writes = 3};
+  Poisoned out(40, shape.values(), 0);
+  Call(in, {&sequence, 1}, 2, &out);
+  EXPECT_EQ(out.Dense(), Run(in, {40}, 1));
+  for (const DeltaWrite& written : writes) {
+    Floats alone(static_cast<size_t>(floats), NAN);
+    const DeltaWrite write{written.num_rows, alone.data()};
+    const DeltaSequence part{.num_rows = write.num_rows, .writes = &write, .num_writes = 1};
+    Poisoned rows(40, shape.values(), 0);
+    Call(in.WithRowsAlone(0, write.num_rows), {&part, 1}, 1, &rows);
+    const int64_t used = (shape.conv_width - 1) * shape.channels(), at = DeltaHeadsAt(shape);
+    EXPECT_TRUE(SameBits(alone.data(), written.state, used)) << write.num_rows;
+    EXPECT_TRUE(SameBits(&alone[static_cast<size_t>(at)], written.state + at, floats - at))
+        << write.num_rows;
+  }
+}
+
+// Sequences of a batch have what they have alone, and a call may be repeated.
+TEST_P(MambaTest, SequencesAreIndependent) {
+  const DeltaShape& shape = kShapes[1];
+  const MambaInputs in = MakeInputs(shape, 30);
+  std::vector<Floats> states(3, Floats(static_cast<size_t>(DeltaStateFloats(shape)), NAN));
+  const DeltaWrite writes[] = {
+      {5, states[0].data()}, {24, states[1].data()}, {1, states[2].data()}};
+  const DeltaSequence sequences[] = {
+      {.row_begin = 0, .num_rows = 5, .writes = &writes[0], .num_writes = 1},
+      {.row_begin = 5, .num_rows = 24, .writes = &writes[1], .num_writes = 1},
+      {.row_begin = 29, .num_rows = 1, .writes = &writes[2], .num_writes = 1}};
+  Poisoned together(30, shape.values(), 0), alone(30, shape.values(), 0);
+  Call(in, sequences, 3, &together);
+  const std::vector<Floats> first = states;
+  Call(in, sequences, 2, &together);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(SameBits(first[i].data(), states[i].data(), DeltaHeadsAt(shape) - 15)) << i;
+    const DeltaSequence& sequence = sequences[i];
+    Call(in.WithRowsAlone(sequence.row_begin, sequence.num_rows), {&sequence, 1}, 1, &alone);
+  }
+  EXPECT_EQ(together.Dense(), alone.Dense());
+}
+
+TEST_P(MambaTest, RefusesWhatCannotBeRepeated) {
+  const DeltaShape& shape = kShapes[1];
+  const MambaInputs in = MakeInputs(shape, 4);
+  Floats state(static_cast<size_t>(DeltaStateFloats(shape)));
+  Poisoned out(4, shape.values(), 0);
+  const auto call = [&](const DeltaWrite& write, const float* from) {
+    const DeltaSequence sequence{.num_rows = 4, .state = from, .writes = &write, .num_writes = 1};
+    Call(in, {&sequence, 1}, 1, &out);
+  };
+  EXPECT_THROW(call({3, state.data()}, nullptr), InternalError);
+  EXPECT_THROW(call({4, state.data()}, state.data()), InternalError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, MambaTest, ::testing::ValuesIn(IsaNames()),
+                         [](const auto& isa) { return isa.param; });
+
+}  // namespace
+}  // namespace mlc_native::kernels
