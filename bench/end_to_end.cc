@@ -20,7 +20,7 @@
 //   linear operations    2 n k per row; per row of logits alone: the head and, in the last layer,
 //                        what comes after attention
 //   attention operations 4 heads head_dim per row and key that it attends; of linear attention 7
-//                        per row and element of a state, in float32
+//                        per row and element of a state, of Mamba-2 5, in float32
 // The bandwidth is the better one of right before and right after a row (GB/s), because what a
 // shared machine gives changes with time. Activations stay in caches and are not counted. `engine`
 // is the part of the time outside Model::Forward: planning, pages, sampling, text, callback.

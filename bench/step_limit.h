@@ -130,11 +130,14 @@ class Limit {
     const int64_t products = config_.num_heads * (config_.head_dim + values);
     return 2 * static_cast<double>(products * step.sequences) * step.Keys() * NumLayers(false);
   }
-  // A state is multiplied with a key and with a query, scaled, and gets the product of two vectors.
+  // A state is multiplied with a key and with a query, scaled, and gets the product of two vectors;
+  // with Mamba-2 it is not multiplied with a key.
   double DeltaOperations(const StepShape& step) const {
-    if (!config_.delta) return 0;
-    const int64_t cells = config_.delta->values_size() * config_.delta->key_dim;
-    return 7 * static_cast<double>(cells * step.sequences * step.rows) * NumLayers(true);
+    if (!config_.delta && !config_.mamba) return 0;
+    const int64_t cells = config_.mamba ? config_.mamba->values_size() * config_.mamba->state_dim
+                                        : config_.delta->values_size() * config_.delta->key_dim;
+    return (config_.mamba ? 5 : 7) * static_cast<double>(cells * step.sequences * step.rows) *
+           NumLayers(true);
   }
   double NumLayers(bool are_recurrent) const {
     return static_cast<double>(

@@ -1,4 +1,4 @@
-"""Tiny models of families with linear attention in most layers.
+"""Tiny models of families whose layers mostly have states in place of keys and values.
 
 For make_random_checkpoint.py, as those of dense_shapes.py.
 """
@@ -29,6 +29,17 @@ CONVOLUTIONS: dict[str, Any] = {
     **TINY, "num_hidden_layers": 5, "norm_eps": 1e-5,
     "layer_types": ["conv", "conv", "full_attention", "conv", "conv"],
 }  # fmt: skip
+# Mamba-2, of whose heads no vector divides the size.
+MAMBA: dict[str, Any] = {
+    **TINY, "num_hidden_layers": 5, "mamba_expand": 3, "mamba_n_heads": 8, "mamba_d_head": 24,
+    "mamba_n_groups": 2, "mamba_d_state": 20, "mamba_d_conv": 4,
+}  # fmt: skip
+GRANITE_MAMBA: dict[str, Any] = {
+    **MAMBA, "layer_types": ["mamba", "mamba", "attention", "mamba", "mamba"],
+    "num_local_experts": 0, "num_experts_per_tok": 0, "shared_intermediate_size": 72,
+    "position_embedding_type": "nope", "embedding_multiplier": 6.0, "residual_multiplier": 0.4,
+    "attention_multiplier": 0.15, "logits_scaling": 3.0, "tie_word_embeddings": False,
+}  # fmt: skip
 KINDS_OF_LAYERS = ["full_attention", "linear_attention", "linear_attention"]
 
 HYBRID_SHAPES: dict[str, dict[str, Any]] = {
@@ -55,6 +66,30 @@ HYBRID_SHAPES: dict[str, dict[str, Any]] = {
         "layer_types": ["conv", "full_attention", "conv", "conv", "full_attention"],
         "moe_intermediate_size": 48, "num_experts": 10, "num_experts_per_tok": 3,
         "routed_scaling_factor": 1.5, "tie_word_embeddings": False,
+    },
+    # About as large as Granite 4.0 H 350M.
+    "granite-4-h-like": {
+        "model_type": "granitemoehybrid", "vocab_size": 100352, "hidden_size": 768,
+        "intermediate_size": 2048, "shared_intermediate_size": 2048, "num_hidden_layers": 32,
+        "num_attention_heads": 12, "num_key_value_heads": 4, "max_position_embeddings": 32768,
+        "layer_types": (["mamba"] * 7 + ["attention"]) * 4, "num_local_experts": 0,
+        "num_experts_per_tok": 0, "position_embedding_type": "nope", "mamba_n_heads": 48,
+        "mamba_d_head": 32, "mamba_n_groups": 1, "mamba_d_state": 128, "mamba_expand": 2,
+        "embedding_multiplier": 12.0, "residual_multiplier": 0.246,
+        "attention_multiplier": 0.015625, "logits_scaling": 3.0, "tie_word_embeddings": True,
+    },
+    "tiny-granitemoehybrid_mamba": {"model_type": "granitemoehybrid", **GRANITE_MAMBA},
+    "tiny-granitemoehybrid_moe": {
+        "model_type": "granitemoehybrid", **GRANITE_MAMBA, "intermediate_size": 48,
+        "num_local_experts": 7, "num_experts_per_tok": 3, "mamba_n_heads": 16, "mamba_d_head": 12,
+        "mamba_n_groups": 1, "mamba_d_state": 33, "mamba_conv_bias": False,
+        "layer_types": ["mamba", "attention", "mamba", "mamba", "attention"],
+    },
+    # Attention has a rope, and all sizes of the states are odd ones for vectors.
+    "tiny-bamba": {
+        "model_type": "bamba", **MAMBA, "attn_layer_indices": [1, 3], "mamba_n_heads": 32,
+        "mamba_d_head": 6, "mamba_n_groups": 4, "mamba_d_state": 7, "mamba_d_conv": 3,
+        "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False,
     },
     # The last layer is recurrent, and each value head has queries of its own.
     "tiny-qwen3_5": {

@@ -338,6 +338,7 @@ HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "gpt_neox": {"lm_head.weight": ("embed_out.weight",)},
     "granitemoe": _GRANITE_EXPERTS,
     "granitemoeshared": _GRANITE_EXPERTS,
+    "granitemoehybrid": _GRANITE_EXPERTS,
     "dots1": _QWEN_EXPERTS,
     "hunyuan_v1_moe": _QWEN_EXPERTS,
     "glm4v_moe": _QWEN_EXPERTS,
@@ -517,9 +518,9 @@ def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
             mean, spread = next(v for end, v in CONSTANTS.items() if name.endswith(end)), 0.0
         elif name.endswith("sinks"):
             spread = 2.0  # as far apart as scores are
-        elif name.endswith("linear_attn.A_log"):
+        elif name.endswith(("linear_attn.A_log", "mamba.A_log")):
             spread = 1.0
-        elif name.endswith("linear_attn.dt_bias"):
+        elif name.endswith(("linear_attn.dt_bias", "mamba.dt_bias")):
             mean, spread = -4.0, 1.0  # heads remember tens to hundreds of tokens
         elif name.endswith("linear_attn.norm.weight"):
             mean, spread = 1.0, 0.2

@@ -36,7 +36,8 @@ enum class LinearRole : uint8_t {
   kHeadKeyUp,    // [latent, key without its rotated part]: what a query is multiplied with
   kHeadValueUp,  // [value, latent]
   // Of layers with linear attention, in place of kQkv and kOut:
-  kDeltaInputs,  // [keys + keys + values + values, hidden]: queries, keys, values and output gates
+  kDeltaInputs,  // [keys + keys + values + values, hidden]: queries, keys, values and output gates;
+                 // in other layers with states, all that these read
   kDeltaGates,   // [2 value heads, hidden]: how much each writes, and how fast it forgets
   kDeltaOut,     // [hidden, values]
   // Of layers with inputs:
@@ -57,7 +58,7 @@ inline constexpr size_t kNumLinearRoles = std::size(kLinearRoles);
 constexpr bool IsOfExperts(LinearRole role) {
   return role == LinearRole::kExpertGateUp || role == LinearRole::kExpertDown;
 }
-// Whether it is of layers with linear attention or a short convolution.
+// Whether it is of layers with a state in place of keys and values.
 constexpr bool IsOfDelta(LinearRole role) {
   return role == LinearRole::kDeltaInputs || role == LinearRole::kDeltaGates ||
          role == LinearRole::kDeltaOut;
@@ -95,15 +96,18 @@ enum class VectorRole : uint8_t {
   kCorrection,    // [experts]: added to the scores of experts for the choice only
   kLayerScale,    // [1]: of the residual behind the layer
   kExpertScales,  // [experts]: of the weights of experts
-  // Of layers with linear attention:
+  // Of layers with states:
   kConvolution,  // [width, channels], the oldest row first: of queries, keys and values, or a short
                  // convolution's
   kDecay,        // [value heads]: the logarithm of how fast each forgets
   kDecayBias,    // [value heads]: added to what says how fast it forgets
-  kDeltaNorm,    // [value dim]: of what each value head gives
+  kDeltaNorm,    // [value dim]: of what each value head gives; of Mamba-2 [values], of all heads
+  // Of Mamba-2:
+  kConvolutionBias,  // [channels]
+  kSkip,             // [value heads]: how much of a head's input is added to what it gives
 };
-inline constexpr size_t kNumVectorRoles = 9;
-// Whether it is of layers with linear attention or a short convolution.
+inline constexpr size_t kNumVectorRoles = 11;
+// Whether it is of layers with states.
 constexpr bool IsOfDelta(VectorRole role) { return role >= VectorRole::kConvolution; }
 
 // ---- Names of tensors ----
@@ -150,6 +154,7 @@ enum class Rows : uint8_t {
   kDeltaInputsOfGroups,  // of each key head: its q, its k, and v and gates of its value heads
   kDeltaGatesOfGroups,   // likewise: what its value heads write, and how fast they forget
   kConvolutionInputs,    // of a short convolution: of each channel both gates and what they gate
+  kMambaInputs,          // of Mamba-2: output gates, values, keys, queries, and a step of each head
 };
 
 // "model.layers.7.<name>.weight" (and ".bias") -> the next rows of a fused matrix. Of an expert,
@@ -283,6 +288,7 @@ struct ExpertRule {
   std::string_view enabled_by{};  // a yes or no; empty: always
   // A number may be a list with one for each layer, all the same.
   std::string_view num_experts{};  // empty: no experts; also read: num_local_experts
+  bool may_have_none = false;      // where that is 0
   std::string_view num_chosen = "num_experts_per_tok";
   std::string_view ffn_size = "moe_intermediate_size";
   std::string_view shared_size{};   // of the shared expert,
@@ -426,7 +432,9 @@ struct ArchSpec {
   // those of full_attn_idxs. Fields: conv_L_cache.
   bool has_short_convolutions = false;
   bool adjusts_ffn_size = false;  // block_ff_dim, block_auto_adjust_ff_dim and what it reads
-  bool gates_attention = false;   // by what kGatedQ has alongside the queries
+  // Some layers have Mamba-2 (ReadMamba).
+  bool has_mamba_layers = false;
+  bool gates_attention = false;  // by what kGatedQ has alongside the queries
 
   ArchDefaults defaults{};
 };

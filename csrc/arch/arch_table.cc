@@ -8,6 +8,7 @@
 #include "arch/gemma4_rows.h"
 #include "arch/hybrid_rows.h"
 #include "arch/image_models.h"
+#include "arch/mamba_rows.h"
 #include "arch/other_dense_rows.h"
 #include "arch/other_expert_rows.h"
 #include "arch/tensor_names.h"
@@ -154,15 +155,6 @@ constexpr ArchSpec kFirstRows[] = {
      .out_bias = kAttentionBias,
      .ffn_bias = kMlpBias,
      .multipliers = kGraniteMultipliers},
-    {.architecture = "GraniteMoeHybridForCausalLM",
-     .projections = kGraniteHybridProjections,
-     .norms = kPreNorms,
-     .requirements = kWithoutMambaAndExperts,
-     .ffn_size_field = "shared_intermediate_size",
-     .qkv_bias = kAttentionBias,
-     .out_bias = kAttentionBias,
-     .multipliers = kGraniteMultipliers,
-     .rope_rule = RopeRule::kIfNamed},
     {.architecture = "SmolLM3ForCausalLM",
      .projections = kSeparateProjections,
      .norms = kPreNorms,
@@ -181,7 +173,7 @@ constexpr ArchSpec kFirstRows[] = {
 
 constexpr auto kArchitectures =
     Join(kFirstRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows,
-         kExpertRows, kOtherExpertRows, kHybridRows, kConvolutionRows);
+         kExpertRows, kOtherExpertRows, kHybridRows, kConvolutionRows, kMambaRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},

@@ -38,18 +38,6 @@ inline constexpr ProjectionName kStarcoderFfn[] = {
 };
 inline constexpr auto kStarcoderProjections = Join(kSeparateQkv, kOut, kStarcoderFfn);
 
-inline constexpr ProjectionName kGraniteHybridFfn[] = {
-    {"shared_mlp.input_linear", LinearRole::kGateUp, Rows::kGateUp},
-    {"shared_mlp.output_linear", LinearRole::kDown, Rows::kHidden},
-};
-inline constexpr auto kGraniteHybridProjections = Join(kSeparateQkv, kOut, kGraniteHybridFfn);
-inline constexpr std::string_view kAttentionTypes[] = {"attention", "full_attention"};
-inline constexpr std::string_view kZero[] = {"0"};
-inline constexpr Requirement kWithoutMambaAndExperts[] = {
-    {"layer_types", kAttentionTypes, "state-space layers (Mamba)"},
-    {"num_local_experts", kZero, "experts beside the block that every row passes"},
-};
-
 inline constexpr VectorName kXieluVectors[] = {
     {"mlp.act_fn.alpha_p", VectorRole::kActivation},
     {"mlp.act_fn.alpha_n", VectorRole::kActivation},

@@ -149,6 +149,7 @@ ModelConfig ReadMtp(const std::string& folder, const ModelConfig& target, const 
   config.layers.front().has_experts = has_experts;
   config.delta.reset();
   config.convolution.reset();
+  config.mamba.reset();
   head.info.own_stream = layout.feeds_back_norm ? 2 : 1;
   head.target_hidden_size = config.hidden_size;
   head.num_embeddings = config.vocab_size;

@@ -172,6 +172,10 @@ bool IsSparse(const ConfigFields& fields, const ExpertRule& rule, int64_t layer,
 
 bool HasExperts(const ConfigFields& fields, const ExpertRule& rule) {
   if (rule.num_experts.empty()) return false;
+  if (rule.may_have_none && fields.Integer(std::string(rule.num_experts).c_str(),
+                                           rule.absent.num_experts, 0, kernels::kMaxExperts) == 0) {
+    return false;
+  }
   return rule.enabled_by.empty() || fields.Bool(std::string(rule.enabled_by).c_str(), false);
 }
 

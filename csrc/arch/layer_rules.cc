@@ -126,6 +126,17 @@ void ReadRecurrentLayers(const ConfigFields& fields, Layers& layers) {
   for (size_t i = 0; i < layers.size(); ++i) layers[i].is_recurrent = (i + 1) % interval != 0;
 }
 
+void ReadAttendingLayers(const ConfigFields& fields, const char* field, Layers& layers) {
+  for (LayerConfig& layer : layers) layer.is_recurrent = true;
+  if (!fields.Has(field)) return;
+  for (int64_t layer : fields.Sizes(field)) {
+    if (layer >= std::ssize(layers)) {
+      fields.Fail(field, "has " + std::to_string(layer) + ", which is no layer of the model");
+    }
+    layers[static_cast<size_t>(layer)].is_recurrent = false;
+  }
+}
+
 void ReadLayerThetas(const ConfigFields& fields, std::vector<RopeConfig>& ropes,
                      std::vector<LayerConfig>& layers) {
   constexpr char kField[] = "layer_rope_theta";

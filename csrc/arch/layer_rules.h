@@ -20,7 +20,7 @@ struct LayerConfig {
   int64_t window = 0;  // 0: whole context
   int rope = 0;        // index into ModelConfig::ropes, or kNoRope
   bool has_experts = false;
-  // It has linear attention or a short convolution, and a state in place of keys and values.
+  // It has a state in place of keys and values: linear attention, a short convolution or Mamba-2.
   bool is_recurrent = false;
   // Sizes of its own; 0: those of ModelConfig.
   int64_t own_head_dim = 0;
@@ -49,6 +49,10 @@ std::vector<bool> LayersOfType(const ConfigFields& fields, size_t num_layers,
 
 // Says which layers have linear attention, in a family with such ones. Throws LoadError.
 void ReadRecurrentLayers(const ConfigFields& fields, std::vector<LayerConfig>& layers);
+
+// Likewise that all layers have a state but those that the field lists, if it is there.
+void ReadAttendingLayers(const ConfigFields& fields, const char* field,
+                         std::vector<LayerConfig>& layers);
 
 // Where layer_rope_theta gives each layer a base of its own, replaces the rope by one for each
 // base. A layer whose base is 0 has none.

@@ -245,6 +245,7 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
   config.layers = ReadLayers(fields, arch, config.layers.size());
   if (arch.has_delta_layers) ReadDelta(fields, config);
   ReadShortConvolutions(fields, config);
+  ReadMamba(fields, config);
   config.gates_attention = arch.gates_attention;
   ReadLayerSizes(fields, config);
   ReadLayerInputs(fields, config);

@@ -65,6 +65,25 @@ struct ConvolutionConfig {
   int64_t width = 0;
 };
 
+// Mamba-2: the sizes of the layers that have it. Each head has a state [state_dim, head_dim] in
+// place of keys and values, and the layer the last conv_width - 1 rows of what its convolution
+// reads: the values of all heads, and the key and the query of each group of them.
+struct MambaConfig {
+  int64_t num_groups = 0;
+  int64_t num_heads = 0;  // a multiple: so many read the same queries and keys
+  int64_t state_dim = 0;
+  int64_t head_dim = 0;
+  int64_t conv_width = 0;
+  bool conv_bias = false;
+  float shortest_step = 0;
+  float longest_step = std::numeric_limits<float>::infinity();
+
+  int64_t keys_size() const { return num_groups * state_dim; }
+  int64_t values_size() const { return num_heads * head_dim; }
+  int64_t conv_size() const { return values_size() + 2 * keys_size(); }
+  int64_t inputs_size() const { return values_size() + conv_size() + num_heads; }
+};
+
 // Inputs of the layers: each layer gets something of its own of a row's token. It is a row of a
 // table and a product of the token's embedding, both of which are for all layers, added and scaled
 // by the root of a half; the product is normalized first. A layer multiplies it with a gate of the
@@ -124,6 +143,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::optional<LatentConfig> latent;            // num_kv_heads and head_dim are those of pages
   std::optional<DeltaConfig> delta;              // of the layers with linear attention
   std::optional<ConvolutionConfig> convolution;  // of the layers with a short convolution
+  std::optional<MambaConfig> mamba;              // of the layers with Mamba-2
   bool gates_attention = false;                  // what a q head attends to is gated
   std::optional<LayerInputConfig> layer_inputs;
 
@@ -147,13 +167,9 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   // Whether attention reads the tokens' embeddings alongside the hidden states.
   bool attends_to_joined() const { return draft_head && draft_head->layout->joins_in_attention; }
   // Whether layers have states in place of keys and values; what those read and give in a row.
-  bool has_states() const { return delta || convolution; }
-  int64_t recurrent_inputs_size() const {
-    return delta ? delta->inputs_size() : convolution ? 3 * convolution->channels : 0;
-  }
-  int64_t recurrent_outputs_size() const {
-    return delta ? delta->values_size() : convolution ? convolution->channels : 0;
-  }
+  bool has_states() const { return delta || convolution || mamba; }
+  int64_t recurrent_inputs_size() const;
+  int64_t recurrent_outputs_size() const;
   // Those of a layer.
   int64_t head_dim_of(const LayerConfig& layer) const {
     return layer.own_head_dim != 0 ? layer.own_head_dim : head_dim;
@@ -244,6 +260,14 @@ void ReadLayerSizes(const ConfigFields& fields, ModelConfig& config);
 // Of a family with arch.has_short_convolutions, sets config.convolution and which layers have one,
 // and the size of feed-forward blocks. Throws LoadError.
 void ReadShortConvolutions(const ConfigFields& fields, ModelConfig& config);
+
+// Of a family with arch.has_mamba_layers, sets config.mamba and which layers have it. Requires: the
+// decoder's sizes and activation are known. Throws LoadError.
+//
+// Those layers have it that layer_types calls "mamba" or "linear_attention"; without layer_types,
+// all but those of attn_layer_indices. Fields: mamba_expand, mamba_n_heads, mamba_d_head,
+// mamba_n_groups, mamba_d_state, mamba_d_conv, mamba_conv_bias, time_step_limit.
+void ReadMamba(const ConfigFields& fields, ModelConfig& config);
 
 // Of a family with arch.reads_layer_inputs, sets config.layer_inputs. Requires: its norm_eps is
 // known. Throws LoadError.

@@ -16,6 +16,16 @@ float RoundedTo(DType type, float value) {
 
 }  // namespace
 
+int64_t ModelConfig::recurrent_inputs_size() const {
+  if (mamba) return mamba->inputs_size();
+  return delta ? delta->inputs_size() : convolution ? 3 * convolution->channels : 0;
+}
+
+int64_t ModelConfig::recurrent_outputs_size() const {
+  if (mamba) return mamba->values_size();
+  return delta ? delta->values_size() : convolution ? convolution->channels : 0;
+}
+
 bool ModelConfig::has_equal_layers() const {
   return std::ranges::all_of(layers, &LayerConfig::has_usual_sizes);
 }

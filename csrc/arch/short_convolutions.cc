@@ -17,13 +17,7 @@ void ReadKinds(const ConfigFields& fields, std::vector<LayerConfig>& layers) {
     return;
   }
   if (!fields.Has(kAttending)) return;
-  for (LayerConfig& layer : layers) layer.is_recurrent = true;
-  for (int64_t layer : fields.Sizes(kAttending)) {
-    if (layer >= std::ssize(layers)) {
-      fields.Fail(kAttending, "has " + std::to_string(layer) + ", which is no layer of the model");
-    }
-    layers[static_cast<size_t>(layer)].is_recurrent = false;
-  }
+  ReadAttendingLayers(fields, kAttending, layers);
 }
 
 // The size of the matrices: transformers makes it of the one that a file gives.

@@ -15,7 +15,6 @@ constexpr UnsupportedArchitecture kTable[] = {
     {"Mamba2ForCausalLM", "state-space layers (Mamba)"},
     {"FalconMambaForCausalLM", "state-space layers (Mamba)"},
     {"FalconH1ForCausalLM", "state-space layers (Mamba)"},
-    {"BambaForCausalLM", "state-space layers (Mamba)"},
     {"ZambaForCausalLM", "state-space layers (Mamba)"},
     {"Zamba2ForCausalLM", "state-space layers (Mamba)"},
     {"JambaForCausalLM", "state-space layers (Mamba)"},

@@ -7,14 +7,18 @@
 namespace mlc_native {
 namespace {
 
+int64_t FloatsOf(const ModelConfig& config) {
+  if (config.convolution) {
+    return kernels::ConvolutionStateFloats(config.convolution->channels, config.convolution->width);
+  }
+  return kernels::DeltaStateFloats(config.mamba ? RecurrentStorage::ShapeOf(*config.mamba)
+                                                : RecurrentStorage::ShapeOf(*config.delta));
+}
+
 // In whole cache lines.
 int64_t LayerFloats(const ModelConfig& config) {
   constexpr int64_t kLine = kernels::kPackedAlignment / sizeof(float);
-  const int64_t floats = config.delta
-                             ? kernels::DeltaStateFloats(RecurrentStorage::ShapeOf(*config.delta))
-                             : kernels::ConvolutionStateFloats(config.convolution->channels,
-                                                               config.convolution->width);
-  return (floats + kLine - 1) / kLine * kLine;
+  return (FloatsOf(config) + kLine - 1) / kLine * kLine;
 }
 
 }  // namespace

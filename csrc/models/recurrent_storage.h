@@ -1,7 +1,7 @@
 // RecurrentStorage is the memory of the states of layers that have these in place of keys and
-// values: those with linear attention or with a short convolution. kv/ decides which sequence, or
-// which cached prefix, holds a slot. A slot has the states of all these layers of one sequence at
-// one position. Owned by one model; its thread only.
+// values: those with linear attention, a short convolution or Mamba-2. kv/ decides which sequence,
+// or which cached prefix, holds a slot. A slot has the states of all these layers of one sequence
+// at one position. Owned by one model; its thread only.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,13 @@ class RecurrentStorage {
             .key_dim = delta.key_dim,
             .value_dim = delta.value_dim,
             .conv_width = delta.conv_width};
+  }
+  static kernels::DeltaShape ShapeOf(const MambaConfig& mamba) {
+    return {.key_heads = mamba.num_groups,
+            .value_heads = mamba.num_heads,
+            .key_dim = mamba.state_dim,
+            .value_dim = mamba.head_dim,
+            .conv_width = mamba.conv_width};
   }
   // 0 for a decoder without such layers.
   static int64_t BytesPerSlot(const ModelConfig& config);

@@ -119,6 +119,13 @@ concept RunsConvolutions = requires(Ops ops, size_t layer) {
   ops.RunShortConvolution(layer);
 };
 
+// An Ops of a model whose layers may have Mamba-2.
+template <typename Ops>
+concept RunsMamba = requires(Ops ops, size_t layer) {
+  // Mamba-2: from what kDeltaInputs leaves to what kDeltaOut reads.
+  ops.RunMamba(layer);
+};
+
 // Whether the layer has a state in place of keys and values.
 template <typename Weights>
 bool IsRecurrent(const Weights& weights) {
@@ -134,6 +141,11 @@ void Attention(const Weights& weights, size_t layer, Ops& ops) {
       ops.Project(layer, LinearRole::kDeltaInputs);
       if (has_gates) ops.Project(layer, LinearRole::kDeltaGates);
       if constexpr (CopiesStreams<Ops>) ops.CopyStream(layer);
+      if constexpr (RunsMamba<Ops>) {
+        if (weights.vector(VectorRole::kSkip) != decltype(weights.vector({})){}) {
+          return ops.RunMamba(layer);
+        }
+      }
       if constexpr (RunsConvolutions<Ops>) {
         if (!has_gates) return ops.RunShortConvolution(layer);
       }

@@ -52,11 +52,16 @@ int64_t LatentWidth(const ModelConfig& config) {
   return config.latent_size() + (config.latent->q_rank > 0 ? config.query_up_size() : 0);
 }
 
-// Floats per row of what linear attention or a short convolution works on.
+// Floats per row of the gates of linear attention, or of the keys and queries of Mamba-2.
+int64_t DeltaGatesWidth(const ModelConfig& config) {
+  return config.mamba ? 2 * config.mamba->keys_size()
+                      : config.linear_rows({}, LinearRole::kDeltaGates);
+}
+
+// Floats per row of what a layer with a state works on.
 int64_t DeltaWidth(const ModelConfig& config) {
   if (!config.has_states()) return 0;
-  return config.recurrent_inputs_size() + config.linear_rows({}, LinearRole::kDeltaGates) +
-         config.recurrent_outputs_size();
+  return config.recurrent_inputs_size() + DeltaGatesWidth(config) + config.recurrent_outputs_size();
 }
 
 // Floats per row of what attention and the feed-forward block work on, one after the other.
@@ -225,9 +230,10 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
                                          config_.kv_heads_of(layer), config_.head_dim_of(layer))));
   }));
   size_t delta_bytes = 0;
-  if (config_.delta) {
-    delta_bytes = kernels::AlignUp(kernels::DeltaWorkspaceBytes(
-        pool_->num_threads(), RecurrentStorage::ShapeOf(*config_.delta)));
+  if (config_.delta || config_.mamba) {
+    const kernels::DeltaShape shape = config_.mamba ? RecurrentStorage::ShapeOf(*config_.mamba)
+                                                    : RecurrentStorage::ShapeOf(*config_.delta);
+    delta_bytes = kernels::AlignUp(kernels::DeltaWorkspaceBytes(pool_->num_threads(), shape));
   }
   size_t bytes = attention_bytes + delta_bytes;
   for (const Wanted& w : wanted)
@@ -271,7 +277,7 @@ void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
   buffers_.layer_gate = {data, config_.layer_inputs ? 2 * config_.layer_inputs->size : 0};
   if (config_.has_states()) {
     const int64_t inputs = config_.recurrent_inputs_size();
-    const int64_t num_gates = config_.linear_rows({}, LinearRole::kDeltaGates);
+    const int64_t num_gates = DeltaGatesWidth(config_);
     buffers_.delta_inputs = {data, inputs};
     buffers_.delta_gates = {data + max_num_rows * inputs, num_gates};
     buffers_.delta_output = {data + max_num_rows * (inputs + num_gates),

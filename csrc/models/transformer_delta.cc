@@ -1,5 +1,6 @@
 // Layers with states on the CPU's kernels: which ones the rows of a batch read and write, the gated
-// delta rule, and short convolutions.
+// delta rule, short convolutions and Mamba-2.
+#include "kernels/mamba.h"
 #include "kernels/short_convolution.h"
 #include "models/transformer_ops.h"
 #include "support/check.h"
@@ -52,6 +53,29 @@ void Transformer::Ops::RunShortConvolution(size_t layer) {
                                           .ldo = buffers_.delta_output.width,
                                           .sequences = model_.delta_sequences_.data(),
                                           .num_sequences = std::ssize(batch_.sequences)});
+}
+
+void Transformer::Ops::RunMamba(size_t layer) {
+  const CpuDecoderWeights::Layer& weights = model_.weights_.layers[layer];
+  model_.PlaceStates(batch_, layer);
+  kernels::Mamba(model_.cpu_, {.shape = RecurrentStorage::ShapeOf(*config_.mamba),
+                               .inputs = buffers_.delta_inputs.data,
+                               .ld_inputs = buffers_.delta_inputs.width,
+                               .convolution = weights.vector(VectorRole::kConvolution),
+                               .conv_bias = weights.vector(VectorRole::kConvolutionBias),
+                               .decay = weights.vector(VectorRole::kDecay),
+                               .step_bias = weights.vector(VectorRole::kDecayBias),
+                               .shortest_step = config_.mamba->shortest_step,
+                               .longest_step = config_.mamba->longest_step,
+                               .skip = weights.vector(VectorRole::kSkip),
+                               .norm = weights.vector(VectorRole::kDeltaNorm),
+                               .norm_eps = config_.norm_eps,
+                               .keys = buffers_.delta_gates.data,
+                               .out = buffers_.delta_output.data,
+                               .ldo = buffers_.delta_output.width,
+                               .sequences = model_.delta_sequences_.data(),
+                               .num_sequences = std::ssize(batch_.sequences),
+                               .workspace = buffers_.delta_workspace});
 }
 
 void Transformer::Ops::RunDeltaRule(size_t layer) {

@@ -54,6 +54,7 @@ class Transformer::Ops {
   void Attend(size_t layer);
   void RunDeltaRule(size_t layer);
   void RunShortConvolution(size_t layer);
+  void RunMamba(size_t layer);
   void Activate(size_t layer);
   void ChooseExperts(size_t layer);
   void ActivateShared();

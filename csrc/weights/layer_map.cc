@@ -35,6 +35,7 @@ class LayerBuilder {
     for (const VectorName& vector : config_.arch->vectors) {
       if (IsOfDelta(vector.role) != layer_.is_recurrent) continue;
       if (vector.role == VectorRole::kExpertScales && !layer_.has_experts) continue;
+      if (vector.role == VectorRole::kConvolutionBias && !config_.mamba->conv_bias) continue;
       AddVector(NameOf(vector.name), vector.role);
     }
     CheckRows();
@@ -83,9 +84,12 @@ class LayerBuilder {
         return config_.num_heads;
       case VectorRole::kDecay:
       case VectorRole::kDecayBias:
-        return config_.delta->num_value_heads;
+      case VectorRole::kSkip:
+        return config_.mamba ? config_.mamba->num_heads : config_.delta->num_value_heads;
       case VectorRole::kDeltaNorm:
-        return config_.delta->value_dim;
+        return config_.mamba ? config_.mamba->values_size() : config_.delta->value_dim;
+      case VectorRole::kConvolutionBias:
+        return config_.mamba->conv_size();
       case VectorRole::kExpertScales:
         return config_.experts->router.num_experts;
       default:
@@ -93,14 +97,17 @@ class LayerBuilder {
     }
   }
 
+  std::vector<int64_t> ConvolutionShape() const {
+    if (config_.mamba) return {config_.mamba->conv_width, config_.mamba->conv_size()};
+    if (config_.delta) return {config_.delta->conv_width, config_.delta->conv_size()};
+    return {config_.convolution->width, config_.convolution->channels};
+  }
+
   // The tensor is the next part of its role's vector, which it begins if there is none yet.
   void AddVector(const std::string& name, VectorRole role) {
     size_t& index = parameters_.vectors[static_cast<size_t>(role)];
     if (role == VectorRole::kConvolution) {
-      const std::vector<int64_t> shape =
-          config_.delta ? std::vector{config_.delta->conv_width, config_.delta->conv_size()}
-                        : std::vector{config_.convolution->width, config_.convolution->channels};
-      index = map_.AddWhole(ParameterForm::kVector, name, shape);
+      index = map_.AddWhole(ParameterForm::kVector, name, ConvolutionShape());
       map_.slots.back().joined = {.transposed = true, .of_channels = true};
       map_.parameters.back().in_float32 = true;
       return;

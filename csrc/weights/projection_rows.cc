@@ -51,6 +51,7 @@ int64_t RowsOfProjection(const ModelConfig& config, const LayerConfig& layer, Ro
     case Rows::kDeltaGatesOfGroups:
       return 2 * config.delta->num_value_heads;
     case Rows::kConvolutionInputs:
+    case Rows::kMambaInputs:
       return config.recurrent_inputs_size();
     case Rows::kLayerInput:
       return config.layer_inputs->size;

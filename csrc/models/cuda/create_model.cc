@@ -90,10 +90,12 @@ void CheckWideHeads(const ModelConfig& config) {
 
 // Checks the requirements of the kernels.
 void CheckSizes(const ModelConfig& config) {
-  if (config.convolution) {
-    throw LoadError("device",
-                    "layers with short convolutions are not supported on CUDA; run the model with "
-                    "\"device\" = \"cpu\"");
+  if (config.convolution || config.mamba) {
+    const std::string layers =
+        config.mamba ? "layers with Mamba-2" : "layers with short convolutions";
+    throw LoadError("device", layers +
+                                  " are not supported on CUDA; run the model with "
+                                  "\"device\" = \"cpu\"");
   }
   constexpr int64_t kVector = 8;
   constexpr int64_t kAnySize = int64_t{1} << 30;

@@ -176,6 +176,14 @@ READINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "cwm-windows": ("tiny-cwm", {"layer_types": ...}),
     "cwm-rope": ("tiny-cwm", {"rope_parameters": ...}),
     "granite_swa-windows": ("tiny-granite_swa", {"layer_types": ..., "layer_rope_theta": ...}),
+    "granite-kinds-of-layers": (
+        "tiny-granitemoehybrid_mamba",
+        {"layer_types": ["mamba", "mamba", "attention", "mamba", "mamba"]},
+    ),
+    "granite-steps-without-limits": (
+        "tiny-granitemoehybrid_mamba",
+        {"time_step_limit": ..., "mamba_d_head": "auto"},
+    ),
     "vaultgemma-windows": (
         "tiny-vaultgemma",
         {"layer_types": ..., "attn_logit_softcapping": ..., "final_logit_softcapping": ...},
@@ -242,8 +250,10 @@ def test_a_config_of_sizes_alone(
 ) -> None:
     """What holds for all other fields is what transformers' class says."""
     kept = SIZES | {"model_type"} | ({"head_dim"} if like in NEED_HEAD_DIM else set())
-    if like in ("tiny-granitemoehybrid", "tiny-lfm2_moe"):  # whose default is another kind, or none
-        kept |= {"layer_types"}
+    if like.startswith("tiny-granitemoehybrid") or like == "tiny-lfm2_moe":
+        kept |= {"layer_types"}  # the default is another kind, or none
+    if SHAPES[like].get("mamba_n_heads"):
+        kept |= {"attn_layer_indices", "mamba_n_heads"}
     monkeypatch.setitem(SHAPES, like, {k: v for k, v in SHAPES[like].items() if k in kept})
     path = make_checkpoint(like, tmp_path / like)
     config = json.loads((path / "config.json").read_text())

@@ -464,6 +464,9 @@ def test_wrong_config_field(llama: Path, fields: dict[str, Any], message: str) -
     load_error(llama, "config.json", message)
 
 
+MAMBA = "tiny-granitemoehybrid_mamba"
+
+
 @pytest.mark.parametrize(
     ("like", "fields", "message"),
     [
@@ -483,6 +486,21 @@ def test_wrong_config_field(llama: Path, fields: dict[str, Any], message: str) -
         ("tiny-phi", {"qk_layernorm": True}, "norms of q and k with biases"),
         ("tiny-olmo", {"clip_qkv": 8.0}, '"clip_qkv" is not supported'),
         ("tiny-granite_swa", {"layer_rope_theta": [1e4]}, '"num_hidden_layers" = 5'),
+        (MAMBA, {"layer_types": ["mamba"]}, '"layer_types" has 1 entries, "num_hidden_layers" is'),
+        (MAMBA, {"layer_types": ["moe"] * 5}, '"moe" is not supported; supported: mamba, att'),
+        (MAMBA, {"mamba_n_heads": 9}, '"mamba_n_heads" must be a divisor of "mamba_expand" * "h'),
+        (MAMBA, {"mamba_n_heads": 0}, '"mamba_n_heads" must be an integer in [1, 1024]'),
+        (MAMBA, {"mamba_d_head": 12}, '"mamba_d_head" must be "mamba_expand" * "hidden_size" = '),
+        (MAMBA, {"mamba_n_groups": 3}, '"mamba_n_groups" must be a divisor of "mamba_n_heads" = 8'),
+        (MAMBA, {"mamba_expand": 64, "mamba_d_head": "auto", "mamba_n_heads": 1}, "more than 1024"),
+        (MAMBA, {"mamba_d_state": 0}, '"mamba_d_state" must be an integer'),
+        (MAMBA, {"mamba_d_conv": 9}, '"mamba_d_conv" must be an integer in [2, 8]'),
+        (MAMBA, {"mamba_proj_bias": True}, '"mamba_proj_bias" = true is not supported'),
+        (MAMBA, {"hidden_act": "gelu"}, '"hidden_act" must be "silu" in a model with Mamba layers'),
+        (MAMBA, {"time_step_limit": [0.0]}, '"time_step_limit" must be a list of two numbers'),
+        (MAMBA, {"time_step_limit": [0.2, 0.1]}, '"time_step_limit" must be a list of two numbers'),
+        (MAMBA, {"time_step_limit": [0.0, "x"]}, '"time_step_limit" must be a list of two numbers'),
+        ("tiny-bamba", {"attn_layer_indices": [5]}, '"attn_layer_indices" has 5, which is no'),
         (
             "tiny-glm46v",
             {"text_config": {"model_type": "qwen3"}},

@@ -104,6 +104,22 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
         {"moe_layer_interval": 2, "moe_layer_end_index": 3, "moe_num_shared_experts": 0},
     ),
     "granite-without-positions": ("tiny-granitemoehybrid", {"position_embedding_type": None}),
+    "mamba-limits-of-steps": ("tiny-granitemoehybrid_mamba", {"time_step_limit": [0.01, 0.05]}),
+    "mamba-in-all-layers-but-one": (
+        "tiny-granitemoehybrid_moe",
+        {
+            **{"layer_types": ["mamba"] * 4 + ["attention"], "mamba_conv_bias": True},
+            **{"position_embedding_type": "rope", "tie_word_embeddings": True},
+        },
+    ),
+    "granite-4-experts-without-mamba": (
+        "tiny-granitemoehybrid_moe",
+        {"layer_types": ["attention"] * 5},
+    ),
+    "mamba-one-group-of-one-head": (
+        "tiny-bamba",
+        {"mamba_n_heads": 1, "mamba_d_head": "auto", "mamba_n_groups": 1, "mamba_d_conv": 2},
+    ),
     "moe-no-shared-expert": ("tiny-granitemoeshared", {"shared_intermediate_size": 0}),
     "moe-every-second-layer": (
         "tiny-qwen3_moe",

@@ -1,5 +1,5 @@
-"""Engines with linear attention or short convolutions: where prompts start, and that nothing
-changes an answer."""
+"""Engines with linear attention, short convolutions or Mamba-2: where prompts start, and that
+nothing changes an answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mlc_native import MLCEngine
-from mlc_native.errors import InvalidConfig
+from mlc_native.errors import InvalidConfig, LoadError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 from make_random_checkpoint import make_checkpoint
@@ -26,13 +26,19 @@ SYSTEM = "You are a patient teacher who never gives up. "
 pytestmark = pytest.mark.emulated(slow=True)
 
 
-@pytest.fixture(scope="module", params=["tiny-qwen3_5_text", "tiny-lfm2", "tiny-lfm2_moe"])
+MODELS = [
+    "tiny-qwen3_5_text", "tiny-lfm2", "tiny-lfm2_moe", "tiny-granitemoehybrid_mamba",
+    "tiny-granitemoehybrid_moe", "tiny-bamba",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=MODELS)
 def model(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, is_cpu: bool
 ) -> str:
     """A checkpoint whose answers do not repeat themselves at once."""
-    if "lfm2" in request.param and not is_cpu:
-        pytest.skip("CUDA refuses short convolutions")
+    if "qwen" not in request.param and not is_cpu:
+        pytest.skip("CUDA refuses short convolutions and Mamba-2")
     return str(make_checkpoint(request.param, tmp_path_factory.mktemp("model") / "model"))
 
 
@@ -129,3 +135,16 @@ def test_forced_text_changes_no_answer(model: str, settings: dict[str, Any]) -> 
 def test_a_draft_model_with_states_is_refused(model: str) -> None:
     with pytest.raises(InvalidConfig, match="additional_models"):
         MLCEngine(model, speculative_mode="small_draft", additional_models=[model], **SIZES)
+
+
+@pytest.mark.parametrize(
+    ("like", "layers"), [("tiny-lfm2", "short convolutions"), ("tiny-bamba", "Mamba-2")]
+)
+def test_cuda_refuses_what_it_lacks(
+    tmp_path: Path, settings: dict[str, Any], is_cpu: bool, like: str, layers: str
+) -> None:
+    if is_cpu:
+        pytest.skip("CPUs run these models")
+    path = make_checkpoint(like, tmp_path / like)
+    with pytest.raises(LoadError, match=f"layers with {layers} are not supported on CUDA"):
+        MLCEngine(str(path), **settings)
