@@ -1,6 +1,6 @@
-"""Hostile folders of models whose layers are of several kinds: linear attention (Qwen3.5) or short
-convolutions (LFM2) beside attention, and layers that differ in their heads, share keys and have
-inputs of their own (Gemma 4).
+"""Hostile folders of models whose layers are of several kinds: linear attention (Qwen3.5), short
+convolutions (LFM2) or Mamba-2 (Bamba) beside attention, and layers that differ in their heads,
+share keys and have inputs of their own (Gemma 4).
 """
 
 from __future__ import annotations
@@ -45,6 +45,18 @@ _CONVOLUTIONS = _SHARED | {
     "conv_L_cache": 3,
     "block_auto_adjust_ff_dim": False,
 }
+_MAMBA = _SHARED | {
+    "architectures": ["BambaForCausalLM"],
+    "model_type": "bamba",
+    "num_hidden_layers": 2,
+    "attn_layer_indices": [1],
+    "mamba_expand": 2,
+    "mamba_n_heads": 4,
+    "mamba_d_head": 16,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 8,
+    "mamba_d_conv": 4,
+}
 _GEMMA = _SHARED | {
     "architectures": ["Gemma4ForCausalLM"],
     "model_type": "gemma4_text",
@@ -79,6 +91,18 @@ _CONVOLUTION_SHAPES = {
     "in_proj.weight": (3 * _HIDDEN, _HIDDEN),
     "conv.weight": (_HIDDEN, 1, 3),
     "out_proj.weight": (_HIDDEN, _HIDDEN),
+}
+
+
+_MAMBA_SHAPES = {
+    "in_proj.weight": (64 + 64 + 2 * 2 * 8 + 4, _HIDDEN),
+    "out_proj.weight": (_HIDDEN, 64),
+    "conv1d.weight": (64 + 2 * 2 * 8, 1, 4),
+    "conv1d.bias": (64 + 2 * 2 * 8,),
+    "A_log": (4,),
+    "dt_bias": (4,),
+    "D": (4,),
+    "norm.weight": (64,),
 }
 
 
@@ -131,6 +155,16 @@ def _convolution_tensors() -> Tensors:
     return tensors | {"model.embedding_norm.weight": tensors.pop("model.norm.weight")}
 
 
+def _mamba_tensors() -> Tensors:
+    ffn = {name.replace("mlp", "feed_forward"): shape for name, shape in _FFN_SHAPES.items()}
+    both = {"input_layernorm": (_HIDDEN,), "pre_ff_layernorm": (_HIDDEN,)} | ffn
+    names = ("q_proj", "k_proj", "v_proj", "o_proj")
+    attention = {n: s for n, s in _attention(2, 16).items() if n.split(".")[-1] in names}
+    mamba = {f"layers.0.mamba.{name}": shape for name, shape in _MAMBA_SHAPES.items()}
+    tensors = _filled(mamba | _of_layer(0, both) | _of_layer(1, both | attention))
+    return tensors | {"model.final_layernorm.weight": tensors.pop("model.norm.weight")}
+
+
 def _gemma_tensors() -> Tensors:
     count, size = _GEMMA["num_hidden_layers"], _GEMMA["hidden_size_per_layer_input"]
     shapes: dict[str, tuple[int, ...]] = {
@@ -154,6 +188,7 @@ def _gemma_tensors() -> Tensors:
 
 _OF_RECURRENT = Damages(_RECURRENT, _recurrent_tensors)
 _OF_CONVOLUTIONS = Damages(_CONVOLUTIONS, _convolution_tensors)
+_OF_MAMBA = Damages(_MAMBA, _mamba_tensors)
 _OF_GEMMA = Damages(_GEMMA, _gemma_tensors)
 _NO_SIZES: list[Any] = [0, -1, 1 << 62, "4", 4.5, [4], True]
 
@@ -238,6 +273,34 @@ def _convolution_cases() -> Iterator[tuple[str, Damage]]:
         )
 
 
+def _mamba_cases() -> Iterator[tuple[str, Damage]]:
+    names = [f"model.layers.0.mamba.{name}" for name in _MAMBA_SHAPES]
+    yield from ((f"no {name}", _OF_MAMBA.drop(name)) for name in names)
+    yield from _OF_MAMBA.of_tensors(names)
+    for name in names[4:7]:
+        for value in (np.nan, np.inf, -np.inf, 3e38):
+            odd = partial(np.full_like, fill_value=value)
+            yield f"{name} of {value}", _OF_MAMBA.change(name, odd, must_be_refused=False)
+    values: dict[str, list[Any]] = {
+        "mamba_expand": [0, -1, 1 << 62, "2", 2.5, [2], True, 1, 3, 64],
+        "mamba_n_heads": [*_NO_SIZES, "x", 3, 8, 1 << 40],
+        "mamba_d_head": [*_NO_SIZES, 8, 1 << 40, "x"],
+        "mamba_n_groups": [*_NO_SIZES, 1, 3, 4, 8],
+        "mamba_d_state": [*_NO_SIZES, 7, 9, 1 << 40],
+        "mamba_d_conv": [*_NO_SIZES, 1, 3, 5, 9],
+        "mamba_proj_bias": [True, "x", 1],
+        "mamba_conv_bias": ["x", 1],
+        "hidden_act": ["gelu", "x", 1],
+        "time_step_limit": [
+            [], [0.0], [0.0, 1.0, 2.0], [-1.0, 1.0], [1.0, 0.5], ["x", 1.0], [0.0, None], 1.0,
+            [{"__float__": "Infinity"}, {"__float__": "Infinity"}], [0.0, {"__float__": "NaN"}],
+        ],
+        "attn_layer_indices": [[2], [-1], ["1"], [1 << 62], 1, "x", [0], [0, 1], []],
+        "layer_types": [["mamba"], ["attention", "mamba"], ["mamba", "conv"], [None, None], "x"],
+    }  # fmt: skip
+    yield from _OF_MAMBA.of_fields(values)
+
+
 def _gemma_cases() -> Iterator[tuple[str, Damage]]:
     names = [
         "model.embed_tokens_per_layer.weight",
@@ -280,6 +343,7 @@ def _damages() -> Iterator[tuple[str, Damage]]:
     for model, of_model, cases in (
         ("recurrent", _OF_RECURRENT, _recurrent_cases),
         ("convolutions", _OF_CONVOLUTIONS, _convolution_cases),
+        ("Mamba-2", _OF_MAMBA, _mamba_cases),
         ("Gemma 4", _OF_GEMMA, _gemma_cases),
     ):
         yield f"{model}: nothing", of_model.nothing()
