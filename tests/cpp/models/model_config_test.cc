@@ -211,7 +211,7 @@ TEST(ModelConfig, MultipliersAreFolded) {
   EXPECT_EQ(absent.final_norm_scale, 1.0f);
 }
 
-TEST(ModelConfig, AHybridWithoutStateSpaceLayersIsDense) {
+TEST(ModelConfig, AHybridMayHaveAttentionInSomeLayersOrAll) {
   const char* const kName = "GraniteMoeHybridForCausalLM";
   const std::string sizes = R"("num_hidden_layers": 2, "shared_intermediate_size": 24, )";
   const std::string types = R"("layer_types": ["attention", "full_attention"], )";
@@ -221,19 +221,25 @@ TEST(ModelConfig, AHybridWithoutStateSpaceLayersIsDense) {
   EXPECT_FALSE(config.layers[0].has_experts);
   EXPECT_EQ(config.layers[0].rope, LayerConfig::kNoRope);
   EXPECT_EQ(Read(kName, fields + R"(, "position_embedding_type": "rope")").layers[1].rope, 0);
-  const auto error = [&](const std::string& without) -> std::string {
-    try {
-      Read(kName, without);
-    } catch (const LoadError& e) {
-      return e.what();
-    }
-    return "";
-  };
-  EXPECT_THAT(error(sizes + R"("layer_types": null, "num_local_experts": 0)"),
-              ::testing::HasSubstr("state-space layers (Mamba)"));
-  EXPECT_THAT(error(sizes + R"("layer_types": ["attention", "mamba"], "num_local_experts": 0)"),
-              ::testing::HasSubstr("\"layer_types\" = mamba is not supported"));
-  EXPECT_THAT(error(sizes + types + R"("num_local_experts": 4)"), ::testing::HasSubstr("experts"));
+  EXPECT_FALSE(config.mamba);
+  const ModelConfig experts = Read(kName, sizes + types + R"("num_local_experts": 4)");
+  EXPECT_TRUE(experts.layers[0].has_experts);
+  const std::string dense = R"("num_local_experts": 0)";
+  const ModelConfig mixed =
+      Read(kName, sizes + R"("layer_types": ["attention", "mamba"], )" + dense);
+  EXPECT_FALSE(mixed.layers[0].is_recurrent);
+  EXPECT_TRUE(mixed.layers[1].is_recurrent);
+  EXPECT_EQ(mixed.mamba->num_heads, 4);
+  EXPECT_EQ(mixed.mamba->head_dim, 16);
+  const ModelConfig absent = Read(kName, sizes + R"("layer_types": null, )" + dense);
+  EXPECT_TRUE(absent.layers[0].is_recurrent && absent.layers[1].is_recurrent);
+  try {
+    Read(kName, sizes + R"("layer_types": ["attention", "conv"], )" + dense);
+    ADD_FAILURE() << "no layer is a convolution";
+  } catch (const LoadError& error) {
+    EXPECT_EQ(error.field(), "layer_types");
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("= \"conv\" is not supported"));
+  }
 }
 
 // The long factors beyond the original context, which otherwise limits the sequences.

@@ -68,6 +68,10 @@ std::string TinyConfig(const std::string& architecture, const std::string& given
       add("linear_key_head_dim", "16");
       add("linear_value_head_dim", "24");
     }
+    if (arch->has_mamba_layers) {
+      add("mamba_n_heads", "4");
+      add("mamba_d_state", "24");
+    }
     for (const Requirement& each : arch->requirements) {
       add(each.field, '"' + std::string(each.values.front()) + '"');
     }
