@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/recurrent_slices.h"
 #include "kernels/reference_delta.h"
 #include "kernels/test_util.h"
 #include "support/check.h"
@@ -144,21 +145,11 @@ class MambaTest : public KernelTest {
 
   // A sequence fed in slices of these lengths, which read and write states in turn.
   Floats Run(const MambaInputs& in, const std::vector<int64_t>& slices, int threads) {
-    const auto floats = static_cast<size_t>(DeltaStateFloats(in.shape));
     Poisoned out(in.rows, in.shape.values(), 5);
-    Floats states[2] = {Floats(floats, NAN), Floats(floats, NAN)};
-    int64_t row = 0;
-    for (size_t i = 0; i < slices.size(); ++i) {
-      const DeltaWrite write{slices[i], states[i % 2].data()};
-      const DeltaSequence sequence{.row_begin = row,
-                                   .num_rows = slices[i],
-                                   .state = i == 0 ? nullptr : states[(i + 1) % 2].data(),
-                                   .writes = &write,
-                                   .num_writes = 1};
-      Call(in, {&sequence, 1}, threads, &out);
-      row += slices[i];
-    }
-    MLC_CHECK(row == in.rows);
+    const int64_t rows = RunInSlices(
+        slices, DeltaStateFloats(in.shape),
+        [&](const DeltaSequence& sequence) { Call(in, {&sequence, 1}, threads, &out); });
+    MLC_CHECK(rows == in.rows);
     out.ExpectPaddingUntouched();
     return out.Dense();
   }

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "kernels/recurrent_slices.h"
 #include "kernels/test_util.h"
 #include "support/check.h"
 
@@ -68,19 +69,10 @@ class ShortConvolutionTest : public KernelTest {
   // A sequence fed in slices of these lengths, which read and write states in turn.
   Floats Run(const Inputs& in, const std::vector<int64_t>& slices, int threads) {
     Poisoned out(in.rows, in.sizes.channels, 5);
-    Floats states[2] = {Floats(StateFloats(in), NAN), Floats(StateFloats(in), NAN)};
-    int64_t row = 0;
-    for (size_t i = 0; i < slices.size(); ++i) {
-      const DeltaWrite write{slices[i], states[i % 2].data()};
-      const DeltaSequence sequence{.row_begin = row,
-                                   .num_rows = slices[i],
-                                   .state = i == 0 ? nullptr : states[(i + 1) % 2].data(),
-                                   .writes = &write,
-                                   .num_writes = 1};
+    const int64_t rows = RunInSlices(slices, StateFloats(in), [&](const DeltaSequence& sequence) {
       Call(in, {&sequence, 1}, threads, &out);
-      row += slices[i];
-    }
-    MLC_CHECK(row == in.rows);
+    });
+    MLC_CHECK(rows == in.rows);
     out.ExpectPaddingUntouched();
     return out.Dense();
   }
