@@ -48,17 +48,6 @@ void RunHead(const CpuKernels& isa, const DeltaArgs& a, const DeltaSequence& s, 
   WriteConvolutions(a, s, head);
 }
 
-void Count(KernelProfile& profile, const DeltaArgs& a) {
-  const DeltaShape& shape = a.shape;
-  const auto rows = static_cast<double>(NumRows(a.sequences, a.num_sequences));
-  const auto states = static_cast<double>(NumStates(a.sequences, a.num_sequences));
-  const auto state = static_cast<double>(DeltaStateFloats(shape));
-  const auto width = static_cast<double>(shape.channels() + 2 * shape.values());
-  profile.Count(
-      KernelProfile::IdOf(KernelKind::kDelta), sizeof(float) * (states * state + rows * width),
-      rows * 7 * static_cast<double>(shape.value_heads * shape.key_dim * shape.value_dim));
-}
-
 }  // namespace
 
 void CheckSequence(const DeltaSequence& s, int64_t i) {
@@ -78,7 +67,7 @@ size_t DeltaWorkspaceBytes(int num_threads, const DeltaShape& shape) {
 void DeltaRule(const Cpu& cpu, const DeltaArgs& args) {
   Check(args);
   if (args.num_sequences == 0) return;
-  if (cpu.profile != nullptr) Count(*cpu.profile, args);
+  CountStates(cpu, KernelKind::kDelta, args, 7);
   const auto run = [&](const DeltaSequence& sequence, int64_t head, int thread) {
     float* const scratch =
         static_cast<float*>(args.workspace) + thread * DeltaScratchFloats(args.shape);

@@ -31,6 +31,20 @@ inline int64_t NumStates(const DeltaSequence* sequences, int64_t num_sequences) 
   return states;
 }
 
+// The bytes and operations of a batch: states, and what comes in and out of its rows.
+template <typename Args>
+void CountStates(const Cpu& cpu, KernelKind kind, const Args& a, double operations_per_element) {
+  if (cpu.profile == nullptr) return;
+  const DeltaShape& shape = a.shape;
+  const auto rows = static_cast<double>(NumRows(a.sequences, a.num_sequences));
+  const auto states = static_cast<double>(NumStates(a.sequences, a.num_sequences));
+  const auto state = static_cast<double>(DeltaStateFloats(shape));
+  const auto width = static_cast<double>(shape.channels() + 2 * shape.values());
+  cpu.profile->Count(KernelProfile::IdOf(kind), sizeof(float) * (states * state + rows * width),
+                     rows * operations_per_element *
+                         static_cast<double>(shape.value_heads * shape.key_dim * shape.value_dim));
+}
+
 // What the convolution reads `back` rows before the first row of the slice; null: zeros.
 inline const float* RowBefore(const DeltaConvolution& c, const DeltaSequence& s, int64_t back) {
   return s.state == nullptr ? nullptr : s.state + (c.width - 1 - back) * c.channels;

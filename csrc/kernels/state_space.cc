@@ -19,17 +19,6 @@ void Check(const MambaArgs& a) {
   for (int64_t i = 0; i < a.num_sequences; ++i) CheckSequence(a.sequences[i], i);
 }
 
-void Count(KernelProfile& profile, const MambaArgs& a) {
-  const DeltaShape& shape = a.shape;
-  const auto rows = static_cast<double>(NumRows(a.sequences, a.num_sequences));
-  const auto states = static_cast<double>(NumStates(a.sequences, a.num_sequences));
-  const auto state = static_cast<double>(DeltaStateFloats(shape));
-  const auto width = static_cast<double>(shape.channels() + 2 * shape.values());
-  profile.Count(
-      KernelProfile::IdOf(KernelKind::kMamba), sizeof(float) * (states * state + rows * width),
-      rows * 5 * static_cast<double>(shape.value_heads * shape.key_dim * shape.value_dim));
-}
-
 // Calls fn(sequence, begin, end) for rows [begin, end) of its slice, for all rows of a batch.
 template <typename F>
 void ForRowsOfSequences(const Cpu& cpu, const MambaArgs& a, int64_t elements_per_row, F fn) {
@@ -79,7 +68,7 @@ void RunHead(const CpuKernels& isa, const MambaArgs& a, const DeltaSequence& s, 
 void Mamba(const Cpu& cpu, const MambaArgs& args) {
   Check(args);
   if (args.num_sequences == 0) return;
-  if (cpu.profile != nullptr) Count(*cpu.profile, args);
+  CountStates(cpu, KernelKind::kMamba, args, 5);
   const DeltaShape& shape = args.shape;
   ForRowsOfSequences(cpu, args, 2 * shape.keys() * shape.conv_width,
                      [&](const DeltaSequence& s, int64_t begin, int64_t end) {

@@ -1,3 +1,4 @@
+// GgufTokenizerConfigJson of gguf_config.h: tokenizer_config.json, made of a file's metadata.
 #include <cstdint>
 #include <optional>
 #include <string_view>

@@ -96,6 +96,12 @@ CPU_BUGS = [
 
 MAMBA_BUGS = [
     _mamba(
+        "a state may be written where it is read",
+        MAMBA,
+        "  for (int64_t i = 0; i < a.num_sequences; ++i) CheckSequence(a.sequences[i], i);\n",
+        "",
+    ),
+    _mamba(
         "a first state is what was there before",
         HEADS,
         "    std::fill_n(first, DeltaHeadFloats(shape), 0.0f);\n",
