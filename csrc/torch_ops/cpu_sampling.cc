@@ -3,7 +3,7 @@
 #include <limits>
 #include <span>
 
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/sample_tokens.h"
 #include "sampling/sampler.h"
 #include "torch_ops/library.h"
 #include "torch_ops/sampling.h"

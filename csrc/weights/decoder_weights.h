@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "arch/arch_spec.h"
+#include "arch/layer_roles.h"
 #include "mlc_native/detail/dtype.h"
 #include "support/check.h"
 

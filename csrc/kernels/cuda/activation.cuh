@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/numbers.cuh"
+#include "kernels/cuda/rowwise.h"
 
 namespace mlc_native::kernels::cuda {
 

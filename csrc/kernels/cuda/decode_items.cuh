@@ -4,6 +4,7 @@
 // window; a block finds its item there by one load.
 #pragma once
 
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/numbers.cuh"
 
 namespace mlc_native::kernels::cuda {

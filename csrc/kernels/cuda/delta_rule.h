@@ -6,8 +6,9 @@
 // read or written by a launch, never both, so a step that failed may be repeated.
 #pragma once
 
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/stream.h"
 #include "kernels/delta_shape.h"
+#include "mlc_native/detail/basic_types.h"
 
 namespace mlc_native::kernels::cuda {
 

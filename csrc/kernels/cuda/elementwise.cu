@@ -3,8 +3,11 @@
 #include <bit>
 
 #include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/kv_pages.h"
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/one_thread_each.cuh"
+#include "kernels/cuda/rows.h"
+#include "kernels/cuda/rowwise.h"
 
 namespace mlc_native::kernels::cuda {
 inline namespace elementwise_cu {

@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/products.h"
 #include "kernels/router_rule.h"
 
 namespace mlc_native::kernels::cuda {

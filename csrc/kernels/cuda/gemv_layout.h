@@ -1,7 +1,7 @@
 // How the k of a step lie among lanes, for PackGemvWeights and the kernels (gemv_formats.cuh).
 #pragma once
 
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/products.h"
 
 namespace mlc_native::kernels::cuda {
 

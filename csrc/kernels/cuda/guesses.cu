@@ -1,6 +1,7 @@
 // Kernels of steps that follow guesses: what the step before has found right decides on the device
 // where the next one begins. A thread handles one row, or all guesses of one sequence: both are
 // few.
+#include "kernels/cuda/guesses.h"
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/one_thread_each.cuh"
 

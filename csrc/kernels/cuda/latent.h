@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/attention.h"
 
 namespace mlc_native::kernels::cuda {
 

@@ -2,6 +2,7 @@
 // per element of the residual, and 2 per element of x and of y (4 when x is normalized in place).
 // SquareSums: one block per row and part, reads 2 bytes per element.
 #include "kernels/cuda/norm_row.cuh"
+#include "kernels/cuda/rowwise.h"
 
 namespace mlc_native::kernels::cuda {
 inline namespace norm_cu {

@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/device.cuh"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/kv_pages.h"
 #include "support/check_macro.h"
 
 namespace mlc_native::kernels::cuda {

@@ -4,6 +4,7 @@
 // warp has. One warp.
 #pragma once
 
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/reduce.cuh"
 

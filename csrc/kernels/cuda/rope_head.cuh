@@ -4,6 +4,7 @@
 // Loads are apart from what is computed, so that the caller can have other loads in flight.
 #pragma once
 
+#include "kernels/cuda/kv_pages.h"
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/reduce.cuh"
 

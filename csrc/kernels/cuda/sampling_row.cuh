@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/sample_tokens.h"
 
 namespace mlc_native::kernels::cuda {
 

@@ -14,7 +14,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/products.h"
 #include "kernels/cuda/runtime.h"
 #include "mlc_native/detail/log.h"
 #include "models/cuda/cublas_lt_api.h"

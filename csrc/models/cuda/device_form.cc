@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/products.h"
 #include "kernels/packed_format.h"
 #include "kernels/quantize.h"
 #include "support/check.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "arch/model_config.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/kv_pages.h"
 #include "kernels/cuda/runtime.h"
 #include "models/cuda/upload_buffer.h"
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <vector>
 
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/guesses.h"
 #include "kernels/cuda/runtime.h"
 #include "mlc_native/model.h"
 

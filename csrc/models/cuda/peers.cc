@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/rows.h"
 #include "support/check.h"
 #include "support/error.h"
 #include "support/library_thread.h"

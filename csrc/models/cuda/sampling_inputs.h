@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/sample_tokens.h"
 #include "mlc_native/model.h"
 #include "models/cuda/upload_buffer.h"
 

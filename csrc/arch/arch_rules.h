@@ -1,0 +1,184 @@
+// Rules by which families of decoders differ, as data: which layers have a window, rope or experts,
+// what scales the values, and what holds where config.json is silent. Names are those of fields of
+// config.json; ReadModelConfig applies them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "arch/spellings.h"
+#include "kernels/experts.h"
+
+namespace mlc_native {
+
+// The greatest dimension, so that products never overflow, and number of layers.
+inline constexpr int64_t kMaxDimension = int64_t{1} << 24;
+inline constexpr int64_t kMaxLayers = 4096;
+inline constexpr int64_t kMaxLatentHeads = 1024;  // each has matrices of its own in a layer
+
+// A yes or no of a family: what a field of config.json says, else `absent`; always `absent` without
+// the name of a field.
+struct Switch {
+  std::string_view field{};
+  bool absent = false;
+};
+inline constexpr Switch kAlways{.absent = true};
+
+// What a norm divides by: the root of the mean of the squares (RMSNorm), or the standard deviation
+// after the mean is subtracted (LayerNorm).
+enum class NormKind : uint8_t { kRms, kLayer };
+
+// Norms of q and k. The heads share a weight [head_dim], or each has its own; or q (and k) is
+// normalized as one vector. kLatents: of what q, and k and v, come from.
+enum class QkNorm : uint8_t { kNone, kPerHead, kPerHeadOwnWeight, kWholeProjection, kLatents };
+
+// What scales the values on their way through a decoder, by fields of config.json. An empty name is
+// a multiplier that the family lacks; an absent field is 1.
+struct Multipliers {
+  bool sqrt_hidden_size = false;      // scales the embeddings, rounded to the weights' type
+  std::string_view embedding{};       // scales the embeddings
+  std::string_view residual{};        // scales what a block adds; only with norms before blocks
+  std::string_view attention{};       // scales q k^T, instead of 1 / sqrt(head_dim)
+  bool attention_by_head = false;     // 1 / sqrt(head_dim) where that is absent
+  bool plain_attention = false;       // q k^T is not scaled
+  std::string_view logits_divisor{};  // only with norm_weight_offset 0
+  std::string_view logits{};          // likewise, and without norm_bias
+  double absent_logits = 0.0625;
+  std::string_view attention_divisor{};  // instead of head_dim in 1 / sqrt(head_dim); absent: 256
+  // Instead of fields above: the embeddings by scale_emb, the residual by scale_depth /
+  // sqrt(layers) and the logits by dim_model_base / hidden_size; absent: 12, 1.4 and 256; null:
+  // all 1.
+  bool of_minicpm = false;
+};
+
+// Which layers attend only to the last sliding_window tokens.
+enum class WindowRule : uint8_t {
+  kNever,
+  kAllLayers,       // unless sliding_window is null
+  kAllOrByType,     // likewise; or layer_types
+  kAllIfAsked,      // use_sliding_window: all layers; or layer_types
+  kEvenBelowLayer,  // use_sliding_window: layers 0, 2, ... below max_window_layers; or layer_types
+  kFromLayer,       // use_sliding_window: layers max_window_layers and up; or layer_types
+  kWithoutRope,     // use_sliding_window: the layers without rope; or layer_types
+  kEveryButNth,     // all but each n-th layer, n = sliding_window_pattern; or layer_types
+  kEveryButNthIfAny,  // likewise; none where sliding_window is null
+  kEveryButFirstOfN,  // all but layers 0, n, 2 n, ..., n = sliding_window_pattern; or layer_types
+  kFromLayerIfAny,    // layers max_window_layers and up, unless sliding_window is null; or
+                      // layer_types
+  kByType,            // layer_types; absent: none
+};
+
+// Which layers have rope.
+enum class RopeRule : uint8_t {
+  kAllLayers,
+  kFieldSays,       // no_rope_layers (0: none), else all but each no_rope_layer_interval-th
+  kInWindows,       // those with a window
+  kInWindowsIfAny,  // likewise; all layers where sliding_window is null
+  kIfNamed,         // all layers if position_embedding_type is "rope", else none
+};
+
+// What config.json must say for the model to be of the kind that runs: each value of the field, a
+// string or an integer or a list of them, is one of `values`.
+struct Requirement {
+  std::string_view field;
+  std::span<const std::string_view> values;
+  std::string_view lacks;  // what other values need, for the error
+};
+
+// Which layers have experts instead of one feed-forward block.
+enum class SparseLayers : uint8_t {
+  kAll,
+  kEveryStep,    // each decoder_sparse_step-th layer, except those of mlp_only_layers
+  kBehindFirst,  // those from first_k_dense_replace (ExpertRule::first_sparse) on
+  kInterval,     // each moe_layer_interval-th one in [moe_layer_start_index, moe_layer_end_index]
+  kListed,       // those that mlp_layer_types calls "sparse"; absent: all but the first one
+  kListedOrBehindFirst,  // likewise; absent: as kBehindFirst
+};
+
+// How checkpoints spell the tensors of experts.
+struct ExpertSpelling {
+  std::span<const ProjectionName> projections{};
+  std::string_view correction{};     // whole name of kCorrection; empty: the family has none
+  bool correction_is_a_row = false;  // of a tensor [1, experts]
+  std::string_view post_norm{};      // kPostFfn, which layers without experts lack; empty: none
+};
+
+// The experts of a family, by fields of config.json; an empty name is one that the family lacks.
+struct ExpertRule {
+  std::string_view enabled_by{};  // a yes or no; empty: always
+  // A number may be a list with one for each layer, all the same.
+  std::string_view num_experts{};  // empty: no experts; also read: num_local_experts
+  bool may_have_none = false;      // where that is 0
+  std::string_view num_chosen = "num_experts_per_tok";
+  std::string_view ffn_size = "moe_intermediate_size";
+  std::string_view shared_size{};   // of the shared expert,
+  std::string_view num_shared{};    // or how many experts it is as large as
+  std::string_view renormalize{};   // empty: as in `absent`
+  std::string_view smallest_sum{};  // of weights that are renormalized
+  std::string_view scale{};         // of the weights
+  bool reads_groups = false;        // n_group, topk_group
+  bool best_judges = false;         // groups only if topk_method says so, judged by their best one
+  bool shared_gate = false;         // the shared expert is weighed by the sigmoid of a logit
+  bool biases = false;              // of the router and of the experts
+  bool clamped_swiglu = false;      // swiglu_alpha, swiglu_limit
+  std::string_view first_sparse = "first_k_dense_replace";  // of kBehindFirst
+  SparseLayers layers = SparseLayers::kAll;
+  kernels::RouterScore score = kernels::RouterScore::kSoftmax;
+  // What stands in for kGateUp and kDown in `projections`, in the spellings of checkpoints. The one
+  // counts whose tensors are there with the correction, else without it, else the first.
+  std::span<const ExpertSpelling> spellings{};
+
+  struct Absent {             // values of absent fields
+    int64_t num_experts = 0;  // 0: must be given
+    int64_t num_chosen = 0;
+    int64_t ffn_size = 0;
+    int64_t shared_size = 0;
+    int64_t num_shared = 0;
+    bool renormalize = false;
+    double smallest_sum = 1e-20;
+    double scale = 1;
+    int64_t num_groups = 1;
+    int64_t num_chosen_groups = 1;
+    int64_t first_sparse = 1;  // of kBehindFirst
+  } absent{};
+};
+
+// Whether attention is latent (MLA): queries, keys and values are products of short vectors, which
+// come from the hidden states. Fields: q_lora_rank (null: queries come from the hidden states),
+// kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim.
+struct LatentRule {
+  bool exists = false;
+  std::span<const ProjectionName> direct_queries{};  // the projections without q_lora_rank
+
+  struct Absent {  // values of absent fields
+    int64_t q_rank = 1536;
+    int64_t kv_rank = 512;
+    int64_t plain_dim = 128;
+    int64_t rope_dim = 64;
+    int64_t value_dim = 128;  // 0: hidden_size / num_attention_heads
+  } absent{};
+};
+
+// Values of absent fields; 0 where config.json must give the number.
+struct ArchDefaults {
+  int64_t vocab_size = 0;
+  int64_t num_attention_heads = 0;
+  int64_t num_key_value_heads = 0;  // 0: as many as attention heads
+  int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
+  int64_t max_position_embeddings = 2048;
+  double norm_eps = 1e-6;
+  double rope_theta = 1e4;
+  double local_rope_theta = 1e4;
+  double partial_rotary_factor = 1;
+  std::string_view rope_parameters{};            // JSON; empty: rope_theta alone
+  int64_t original_max_position_embeddings = 0;  // 0: what the rope's parameters say
+  int64_t sliding_window = 0;
+  int64_t max_window_layers = 28;
+  int64_t sliding_window_pattern = 0;
+  bool tie_word_embeddings = false;
+  double attn_soft_cap = 0;   // 0: none
+  double final_soft_cap = 0;  // 0: none
+};
+
+}  // namespace mlc_native

@@ -1,0 +1,103 @@
+// What the parameters of a decoder's layer are for, after fusion: linears, norms and other vectors.
+// The loader fills one of each role that a family has, and the model finds them by role.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+
+namespace mlc_native {
+
+// What a linear is for: a packed matrix [rows, columns], with a bias in some families.
+enum class LinearRole : uint8_t {
+  kQkv,     // [q + 2 kv, hidden]: q heads, k heads, v heads. Of latent attention: what the queries
+            // come from, what keys and values come from, and the rotated part of all keys
+  kOut,     // [hidden, q]; of latent attention [hidden, values]
+  kGateUp,  // [2 ffn, hidden]; [ffn, hidden] where the feed-forward block has no gate. It and kDown
+            // are of layers without experts
+  kDown,    // [hidden, ffn]
+  kRouter,  // [experts, hidden]: the logits of the choice; a row more weighs the shared expert
+  kExpertGateUp,  // of each expert: [2 ffn, hidden]
+  kExpertDown,    // of each expert: [hidden, ffn]
+  kSharedGateUp,  // of the expert that every row passes
+  kSharedDown,
+  kQueryUp,  // of latent attention: the queries from what they come from
+  // Likewise, of each head:
+  kHeadKeyUp,    // [latent, key without its rotated part]: what a query is multiplied with
+  kHeadValueUp,  // [value, latent]
+  // Of layers with linear attention, in place of kQkv and kOut:
+  kDeltaInputs,  // [keys + keys + values + values, hidden]: queries, keys, values and output gates;
+                 // in other layers with states, all that these read
+  kDeltaGates,   // [2 value heads, hidden]: how much each writes, and how fast it forgets
+  kDeltaOut,     // [hidden, values]
+  // Of layers with inputs:
+  kLayerInputGate,  // [layer input, hidden]: what a layer's input is multiplied with
+  kLayerInputUp,    // [hidden, layer input]
+};
+inline constexpr LinearRole kLinearRoles[] = {LinearRole::kQkv,         LinearRole::kOut,
+                                              LinearRole::kGateUp,      LinearRole::kDown,
+                                              LinearRole::kRouter,      LinearRole::kExpertGateUp,
+                                              LinearRole::kExpertDown,  LinearRole::kSharedGateUp,
+                                              LinearRole::kSharedDown,  LinearRole::kQueryUp,
+                                              LinearRole::kHeadKeyUp,   LinearRole::kHeadValueUp,
+                                              LinearRole::kDeltaInputs, LinearRole::kDeltaGates,
+                                              LinearRole::kDeltaOut,    LinearRole::kLayerInputGate,
+                                              LinearRole::kLayerInputUp};
+inline constexpr size_t kNumLinearRoles = std::size(kLinearRoles);
+// Whether a layer has one for each expert, of which a row reads those that it chose.
+constexpr bool IsOfExperts(LinearRole role) {
+  return role == LinearRole::kExpertGateUp || role == LinearRole::kExpertDown;
+}
+// Whether it is of layers with a state in place of keys and values.
+constexpr bool IsOfDelta(LinearRole role) {
+  return role == LinearRole::kDeltaInputs || role == LinearRole::kDeltaGates ||
+         role == LinearRole::kDeltaOut;
+}
+// Whether a layer has one for each head.
+constexpr bool IsOfHeads(LinearRole role) {
+  return role == LinearRole::kHeadKeyUp || role == LinearRole::kHeadValueUp;
+}
+
+// What a norm is for. A family has some of them.
+enum class NormRole : uint8_t {
+  kPreAttention,
+  kPostAttention,  // of attention's output, before it is added to the residual
+  kPreFfn,
+  kPostFfn,
+  kQ,  // of latent attention: of what the queries come from
+  kK,  // likewise: of what keys and values come from
+  kV,
+  kPostLayerInput,  // of what kLayerInputUp gives, before it is added to the residual
+  // Of experts beside a block that every row passes, the shared expert, whose input is that of
+  // kPreFfn. They are of the residual, and of what each of both gives:
+  kRouter,
+  kPreExperts,
+  kPostExperts,
+  kPostShared,
+};
+inline constexpr size_t kNumNormRoles = 12;
+// Whether only layers have it whose experts are beside a block.
+constexpr bool IsOfExpertsBeside(NormRole role) { return role >= NormRole::kRouter; }
+
+// What other vectors of a layer are for.
+enum class VectorRole : uint8_t {
+  kSinks,         // [q heads]: a logit of each head that only the denominator of its softmax has
+  kActivation,    // [2]: the two parameters of xIELU
+  kCorrection,    // [experts]: added to the scores of experts for the choice only
+  kLayerScale,    // [1]: of the residual behind the layer
+  kExpertScales,  // [experts]: of the weights of experts
+  // Of layers with states:
+  kConvolution,  // [width, channels], the oldest row first: of queries, keys and values, or a short
+                 // convolution's
+  kDecay,        // [value heads]: the logarithm of how fast each forgets
+  kDecayBias,    // [value heads]: added to what says how fast it forgets
+  kDeltaNorm,    // [value dim]: of what each value head gives; of Mamba-2 [values], of all heads
+  // Of Mamba-2:
+  kConvolutionBias,  // [channels]
+  kSkip,             // [value heads]: how much of a head's input is added to what it gives
+};
+inline constexpr size_t kNumVectorRoles = 11;
+// Whether it is of layers with states.
+constexpr bool IsOfDelta(VectorRole role) { return role >= VectorRole::kConvolution; }
+
+}  // namespace mlc_native

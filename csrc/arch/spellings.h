@@ -1,0 +1,90 @@
+// How checkpoints call their tensors, and which rows of which fused parameter each becomes. Tables
+// of these, one per spelling, are in the files of families.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "arch/layer_roles.h"
+
+namespace mlc_native {
+
+// Names outside the layers. Those of the decoder begin with one of the prefixes, whichever the
+// checkpoint uses: with or without the modules that hold the decoder.
+inline constexpr std::string_view kDecoderPrefixes[] = {
+    "model.", "", "language_model.model.", "model.language_model.", "model.text_model."};
+inline constexpr std::string_view kHeadNames[] = {"lm_head.weight",
+                                                  "language_model.lm_head.weight"};
+struct TensorNames {
+  std::span<const std::string_view> prefixes = kDecoderPrefixes;
+  std::string_view embeddings = "embed_tokens.weight";
+  std::string_view layer = "layers.";    // "<prefix>layers.7.<name of a projection or norm>"
+  std::string_view final_norm = "norm";  // and ".weight"
+  std::span<const std::string_view> heads = kHeadNames;  // whole names
+};
+
+enum class Rows : uint8_t {
+  kQ,
+  kKv,
+  kValues,  // as many as kKv; layers whose keys are their values lack them
+  kQkv,
+  kHidden,
+  kFfn,
+  kGateUp,
+  kExperts,
+  kOne,
+  kExpertFfn,
+  kExpertGateUp,
+  kSharedFfn,
+  kSharedGateUp,
+  kQueryLatent,     // of latent attention: what the queries come from
+  kKeyValueLatent,  // what keys and values come from, and the rotated part of the keys
+  kQueryUp,
+  kKeyValueUp,
+  kLayerInput,
+  kQkvOfGroups,  // of each KV head: the q heads that read it, its k and its v
+  kGatedQ,       // of each q head: its q, and the gate of what it attends to
+  // Of layers with linear attention:
+  kDeltaQkv,
+  kDeltaValues,
+  kDeltaHeads,           // one of each value head
+  kDeltaInputsOfGroups,  // of each key head: its q, its k, and v and gates of its value heads
+  kDeltaGatesOfGroups,   // likewise: what its value heads write, and how fast they forget
+  kConvolutionInputs,    // of a short convolution: of each channel both gates and what they gate
+  kMambaInputs,          // of Mamba-2: output gates, values, keys, queries, and a step of each head
+};
+
+// "model.layers.7.<name>.weight" (and ".bias") -> the next rows of a fused matrix. Of an expert,
+// the name has a "#" for its number; without one, the tensor [experts, rows, columns] has all.
+struct ProjectionName {
+  std::string_view name;
+  LinearRole role;
+  Rows rows;
+  std::string_view ending = ".weight";
+  std::string_view bias_ending = ".bias";
+  // Of a tensor of all experts: it is [experts, columns, rows], and its rows alternate between
+  // those of the first half and those of the second (gate and up). Matrices that are stored as
+  // MXFP4 are not transposed.
+  bool transposed = false;
+  bool alternating = false;
+  // Of a transposed one: it is not where the tensor has the shape of one that is not, as in
+  // transformers.
+  bool may_be_plain = false;
+};
+
+// "model.layers.7.<name>.weight" (and ".bias"). "#" in the name stands for the number of a head,
+// for norms of which each head has its own tensor. Without a name, the weight is ones.
+struct NormName {
+  std::string_view name;
+  NormRole role;
+  std::string_view ending = ".weight";
+};
+
+// "model.layers.7.<name>" -> the next elements of a vector.
+struct VectorName {
+  std::string_view name;
+  VectorRole role;
+};
+
+}  // namespace mlc_native
