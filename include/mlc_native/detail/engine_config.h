@@ -258,10 +258,12 @@ void VisitSizeFields(Visitor&& visit) {
   visit(Field{"sliding_window_size", "only None: the window of the model's config.json is used.",
               Between(-1, kMaxSize)},
         &EngineConfig::sliding_window_size);
-  visit(Field{"attention_sink_size", "only 0: attention sinks are not supported.",
+  visit(Field{"attention_sink_size",
+              "only 0: no keys are dropped behind the first tokens of a sequence.",
               Between(0, kMaxSize)},
         &EngineConfig::attention_sink_size);
-  visit(Field{"max_history_size", "only 0; recurrent models are not supported.",
+  visit(Field{"max_history_size",
+              "only 0: the states of recurrent layers follow from max_num_sequence.",
               Between(0, kMaxSize)},
         &EngineConfig::max_history_size);
 }
