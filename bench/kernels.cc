@@ -37,6 +37,8 @@ constexpr Format kFormats[] = {
     {"q4 affine of 16", WeightFormat::kQ4AffineGroup16, Arithmetic::kInt8},
     {"nvfp4", WeightFormat::kFp4Group16, Arithmetic::kInt8},
     {"iq4", WeightFormat::kIq4, Arithmetic::kInt8},
+    {"iq3", WeightFormat::kIq3, Arithmetic::kInt8},
+    {"iq2", WeightFormat::kIq2Group16, Arithmetic::kInt8},
     {"q2 affine of 16", WeightFormat::kQ2AffineGroup16, Arithmetic::kInt8},
     {"mxfp4", WeightFormat::kMxfp4, Arithmetic::kInt8},
     {"fp8", WeightFormat::kFloat8, Arithmetic::kBFloat16},

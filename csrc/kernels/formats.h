@@ -30,6 +30,9 @@ namespace mlc_native::kernels {
 //   kQ4Group16          kQ4 with groups of 16 k, as GGUF's Q3_K has them.
 //   kIq4                kIq4Values of 4 bits and a float16 scale per group of 32 k, as of GGUF's
 //                       IQ4_NL and IQ4_XS. As kQ4.
+//   kIq3                The same with kIq3Values, as of GGUF's IQ3_XXS.
+//   kIq2Group16         kIq2Values of 4 bits and a float16 scale per group of 16 k, as of GGUF's
+//                       IQ2_* and IQ1_M. As kQ4.
 //   kFp4Group16         The values of kMxfp4 and a float16 scale per group of 16 k, as of NVFP4. As
 //                       kQ4.
 //   kQ4AffineGroup16    kQ4Affine with groups of 16 k, for matrices whose parts have several of
@@ -59,6 +62,8 @@ enum class WeightFormat : uint8_t {
   kQ2AffineGroup16,
   kQ4AffineGroup16,
   kFp4Group16,
+  kIq3,
+  kIq2Group16,
 };
 
 constexpr WeightFormat FormatOf(DType dtype) {

@@ -76,6 +76,10 @@ constexpr std::string_view FormatName(WeightFormat format) {
       return "q4";
     case WeightFormat::kIq4:
       return "iq4";
+    case WeightFormat::kIq3:
+      return "iq3";
+    case WeightFormat::kIq2Group16:
+      return "iq2";
     case WeightFormat::kFp4Group16:
       return "nvfp4";
     case WeightFormat::kQ2AffineGroup16:
@@ -127,8 +131,8 @@ MLC_NATIVE_PRIVATE_API void PackLinear(const PackedLinear& packed, int64_t row_o
 
 // Rows [0, rows) of a weight that is already quantized: scale * code.
 struct PackCodes {
-  // [-2, 1] for 2 bits, [-8, 7] for 4 bits, [-32, 31] for 6 bits, kIq4Values for kIq4,
-  // kMxfp4Doubled for kFp4Group16, indices into that for kMxfp4, the bits of E4M3 for kFloat8
+  // [-2, 1] for 2 bits, [-8, 7] for 4 bits, [-32, 31] for 6 bits, those of TableOf,
+  // indices into it for kMxfp4, the bits of E4M3 for kFloat8
   const int8_t* codes = nullptr;
   int64_t ld = 0;  // elements from row to row, >= k
   // float16 bits (kMxfp4: bfloat16; kFloat8: float32, in two; affine formats: each is followed by

@@ -19,7 +19,8 @@
 //                    scale is half of the format's, so that values are integers times scales.
 //   q4 of 16   16    as half of a group of q4, then [width] float16 scales, and shifts if it is
 //                    affine
-//   iq4        32    as q4. A code is an index into kIq4Values.
+//   iq4, iq3   32    as q4. A code is an index into kIq4Values or kIq3Values.
+//   iq2        16    as q4 of 16. A code is an index into kIq2Values.
 //   fp4 of 16  16    as q4 of 16. A code is an index into kMxfp4Doubled, and the scale is half of
 //                    the format's.
 //   q2 affine  16    [width][4] bytes, then [width] float16 scales, then [width] float16 shifts.
@@ -54,8 +55,33 @@ inline constexpr int8_t kMxfp4Doubled[16] = {0, 1,  2,  3,  4,  6,  8,  12,
 inline constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                           1,    13,   25,  38,  53,  69,  89,  113};
 
+// The values of IQ3_XXS.
+inline constexpr int8_t kIq3Values[16] = {-62, -52, -44, -36, -28, -20, -12, -4,
+                                          4,   12,  20,  28,  36,  44,  52,  62};
+
+// The values of IQ2, and 8 times those of IQ1_M. The last ones are not used.
+inline constexpr int8_t kIq2Values[16] = {-43, -25, -9, -8, -7, -1, 0, 1, 7, 8, 9, 25, 43};
+
+// The values of a format whose codes are indices, or null. The codes that it is packed of are the
+// values, except with kMxfp4.
+constexpr const int8_t* TableOf(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kMxfp4:
+    case WeightFormat::kFp4Group16:
+      return kMxfp4Doubled;
+    case WeightFormat::kIq4:
+      return kIq4Values;
+    case WeightFormat::kIq3:
+      return kIq3Values;
+    case WeightFormat::kIq2Group16:
+      return kIq2Values;
+    default:
+      return nullptr;
+  }
+}
+
 // Index of one of them.
-constexpr uint8_t IndexIn(const int8_t (&values)[16], int8_t value) {
+constexpr uint8_t IndexIn(const int8_t* values, int8_t value) {
   uint8_t index = 0;
   while (index < 15 && values[index] != value) ++index;
   return index;
@@ -88,7 +114,8 @@ inline constexpr WeightFormat kWeightFormats[] = {
     WeightFormat::kQ6Affine,   WeightFormat::kQ6Group16,
     WeightFormat::kQ4Group16,  WeightFormat::kQ6AffineGroup16,
     WeightFormat::kIq4,        WeightFormat::kQ4AffineGroup16,
-    WeightFormat::kFp4Group16, WeightFormat::kQ2AffineGroup16};
+    WeightFormat::kFp4Group16, WeightFormat::kQ2AffineGroup16,
+    WeightFormat::kIq3,        WeightFormat::kIq2Group16};
 
 constexpr PanelLayout LayoutOf(WeightFormat format) {
   switch (format) {
@@ -111,9 +138,11 @@ constexpr PanelLayout LayoutOf(WeightFormat format) {
     case WeightFormat::kQ4:
     case WeightFormat::kMxfp4:
     case WeightFormat::kIq4:
+    case WeightFormat::kIq3:
       return {.group = 32, .code_bits = 4, .chunk_bytes = 4, .scale_bytes = 2};
     case WeightFormat::kQ4Group16:
     case WeightFormat::kFp4Group16:
+    case WeightFormat::kIq2Group16:
       return {.group = 16, .code_bits = 4, .chunk_bytes = 4, .scale_bytes = 2};
     case WeightFormat::kQ4AffineGroup16:
       return {.group = 16, .code_bits = 4, .chunk_bytes = 4, .scale_bytes = 4, .scales = 2};

@@ -79,9 +79,13 @@ void WithGroup(WeightFormat format, F f) {
     case WeightFormat::kQ4Group16:
       return f(QuantGroup<WeightFormat::kQ4Group16>{});
     case WeightFormat::kIq4:
-      return f(TableGroup<WeightFormat::kIq4, kIq4Values>{});
+      return f(TableGroup<WeightFormat::kIq4>{});
+    case WeightFormat::kIq3:
+      return f(TableGroup<WeightFormat::kIq3>{});
+    case WeightFormat::kIq2Group16:
+      return f(TableGroup<WeightFormat::kIq2Group16>{});
     case WeightFormat::kFp4Group16:
-      return f(TableGroup<WeightFormat::kFp4Group16, kMxfp4Doubled>{});
+      return f(TableGroup<WeightFormat::kFp4Group16>{});
     case WeightFormat::kQ4AffineGroup16:
       return f(AffineGroup<WeightFormat::kQ4AffineGroup16,  //
                            QuantGroup<WeightFormat::kQ4Group16>>{});

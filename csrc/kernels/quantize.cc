@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -223,7 +224,8 @@ template AffineQuantizedGroup<kShortQ6Group> QuantizeAffine<kShortQ6Group>(
 
 template <int64_t kGroup>
 QuantizedGroup<kGroup> QuantizeToTable(const std::array<float, kGroup>& values,
-                                       const int8_t (&table)[16]) {
+                                       const int8_t* values_of_codes) {
+  const std::span<const int8_t, 16> table(values_of_codes, 16);
   const Vectors<kGroup> x(values);
   if (!x.AllFinite()) return {.scale = kNaN, .codes = {}};
   const int8_t largest = *std::ranges::max_element(table, {}, [](int8_t v) { return std::abs(v); });
@@ -234,16 +236,15 @@ QuantizedGroup<kGroup> QuantizeToTable(const std::array<float, kGroup>& values,
   const float scale = Float16ToFloat(group.scale);
   for (size_t i = 0; i < values.size() && scale != 0; ++i) {
     const float value = values[i] / scale;
-    const auto* const nearest = std::ranges::min_element(
+    const auto nearest = std::ranges::min_element(
         table, {}, [&](int8_t v) { return std::fabs(static_cast<float>(v) - value); });
-    group.codes[i] = static_cast<uint8_t>(nearest - table);
+    group.codes[i] = static_cast<uint8_t>(nearest - table.begin());
   }
   return group;
 }
-template QuantizedGroup<kQ4Group> QuantizeToTable<kQ4Group>(const Group<kQ4Group>&,
-                                                            const int8_t (&)[16]);
+template QuantizedGroup<kQ4Group> QuantizeToTable<kQ4Group>(const Group<kQ4Group>&, const int8_t*);
 template QuantizedGroup<kShortQ4Group> QuantizeToTable<kShortQ4Group>(const Group<kShortQ4Group>&,
-                                                                      const int8_t (&)[16]);
+                                                                      const int8_t*);
 
 QuantizedGroup<kMxfp4Group> QuantizeMxfp4(const Mxfp4Values& values) {
   constexpr uint16_t kBFloat16NaN = 0x7fc0;

@@ -61,7 +61,7 @@ AffineQuantizedGroup<kGroup> QuantizeAffine(const std::array<float, kGroup>& val
 // but checks of kernels makes such weights of floats.
 template <int64_t kGroup>
 QuantizedGroup<kGroup> QuantizeToTable(const std::array<float, kGroup>& values,
-                                       const int8_t (&table)[16]);
+                                       const int8_t* table);
 
 // The group of MXFP4 whose scale is the power of two that OCP's specification gives it: the largest
 // magnitude has the largest exponent of the 4 bits, and is cut if it is above 6. Values that are

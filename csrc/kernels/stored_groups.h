@@ -302,8 +302,9 @@ struct Mxfp4Group {
 };
 
 // Codes that are indices of values, and placed as those of q4, with a float16 scale.
-template <WeightFormat kFormat, const int8_t (&kValues)[16]>
+template <WeightFormat kFormat>
 struct TableGroup {
+  static constexpr const int8_t* kValues = TableOf(kFormat);
   static constexpr PanelLayout kLayout = LayoutOf(kFormat);
   using Places = QuantGroup<kLayout.group == 32 ? WeightFormat::kQ4 : WeightFormat::kQ4Group16>;
   using Stored = typename Places::Stored;

@@ -1,33 +1,24 @@
 #include "weights/gguf_blocks.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
-#include <iterator>
 #include <limits>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "kernels/packed_format.h"
 #include "support/check.h"
 #include "support/half.h"
+#include "weights/gguf_block_type.h"
+#include "weights/gguf_grid_types.h"
 
 namespace mlc_native {
+namespace gguf {
 namespace {
-
-constexpr int kGroup = 32;        // elements of a block, or of a part of a larger one
-constexpr int kShortGroup = 16;   // elements of a part of Q2_K, Q3_K and Q6_K
-constexpr int kSuperBlock = 256;  // elements of a block of the K types and of IQ4_XS
-constexpr int kParts = kSuperBlock / kGroup;
-constexpr int kShortParts = kSuperBlock / kShortGroup;
-
-uint16_t LoadHalf(const uint8_t* from) {
-  uint16_t bits;
-  std::memcpy(&bits, from, sizeof bits);
-  return bits;
-}
-float LoadScale(const uint8_t* from) { return Float16ToFloat(LoadHalf(from)); }
 
 // 32 codes of 4 bits: the low ones of the bytes are the first half.
 void UnpackNibbles(const uint8_t* packed, int8_t* codes) {
@@ -191,10 +182,6 @@ void ReadAffine(const uint8_t* block, int8_t* codes, uint16_t* scales) {
 
 // ---- Q2_K: codes of 2 bits, and a scale and a minimum of 4 bits for 16 elements each ----
 
-// Of 128 elements, four quarters share the bytes of the codes.
-int TwoBits(const uint8_t* packed, int at) {
-  return packed[at / 128 * kGroup + at % kGroup] >> at % 128 / kGroup * 2 & 3;
-}
 struct PartOfQ2K {
   float scale, minimum;
 
@@ -261,22 +248,6 @@ float ScaleOfQ6K(const uint8_t* block, int part) {
   return LoadScale(block + 208) * static_cast<float>(static_cast<int8_t>(block[192 + part]));
 }
 
-template <int kPart, int8_t (*kCodeOf)(const uint8_t*, int), float (*kScaleOf)(const uint8_t*, int)>
-struct ScaledParts {
-  static void Decode(const uint8_t* block, float* out) {
-    for (int at = 0; at < kSuperBlock; ++at) {
-      out[at] = kScaleOf(block, at / kPart) * static_cast<float>(kCodeOf(block, at));
-    }
-  }
-  // With scales in float16.
-  static void Read(const uint8_t* block, int8_t* codes, uint16_t* scales) {
-    for (int at = 0; at < kSuperBlock; ++at) codes[at] = kCodeOf(block, at);
-    for (int part = 0; part < kSuperBlock / kPart; ++part) {
-      scales[part] = FloatToFloat16(kScaleOf(block, part));
-    }
-  }
-};
-
 // A group with one scale.
 template <void (*kReadCodes)(const uint8_t*, int8_t*),
           uint16_t (*kReadScale)(const uint8_t*) = LoadHalf>
@@ -285,20 +256,6 @@ void ReadGroup(const uint8_t* block, int8_t* codes, uint16_t* scale) {
   *scale = kReadScale(block);
 }
 
-struct BlockType {
-  std::string_view name;
-  int64_t elements;
-  int64_t bytes;
-  DType precision;
-  void (*decode)(const uint8_t* block, float* out);
-  // As CodeForm and WeightSource::ReadCodes.
-  int bits;
-  int64_t group;
-  void (*read)(const uint8_t* block, int8_t* codes, uint16_t* scales);
-  bool is_mxfp4 = false;
-  std::optional<kernels::WeightFormat> table{};
-  bool is_affine = false;
-};
 // A type of 32 elements with one scale, and one whose groups of 32 have a scale and a minimum.
 template <void (*kRead)(const uint8_t*, int8_t*)>
 constexpr BlockType Scaled(std::string_view name, int64_t bytes, int bits) {
@@ -316,18 +273,6 @@ constexpr BlockType Affine(std::string_view name, int64_t elements, int64_t byte
           .group = group,
           .read = read,
           .is_affine = true};
-}
-template <int kPart, int8_t (*kCodeOf)(const uint8_t*, int), float (*kScaleOf)(const uint8_t*, int)>
-constexpr BlockType InParts(std::string_view name, int64_t bytes, int bits) {
-  using Parts = ScaledParts<kPart, kCodeOf, kScaleOf>;
-  return {.name = name,
-          .elements = kSuperBlock,
-          .bytes = bytes,
-          .precision = DType::kFloat16,
-          .decode = Parts::Decode,
-          .bits = bits,
-          .group = kPart,
-          .read = Parts::Read};
 }
 constexpr BlockType OfIq4(BlockType type) {
   type.table = kernels::WeightFormat::kIq4;
@@ -350,9 +295,23 @@ constexpr BlockType kBlockTypes[] = {
     InParts<kShortGroup, CodeOfQ6K, ScaleOfQ6K>("Q6_K", 210, 6),
 };
 
+}  // namespace
+}  // namespace gguf
+
+namespace {
+
+using gguf::BlockType;
+
+std::array<std::span<const BlockType>, 2> AllTypes() {
+  return {gguf::kBlockTypes, gguf::GridTypes()};
+}
+
 const BlockType* FindBlockType(std::string_view name) {
-  const auto* found = std::ranges::find(kBlockTypes, name, &BlockType::name);
-  return found == std::end(kBlockTypes) ? nullptr : found;
+  for (const std::span<const BlockType> types : AllTypes()) {
+    const auto found = std::ranges::find(types, name, &BlockType::name);
+    if (found != types.end()) return &*found;
+  }
+  return nullptr;
 }
 
 class BlockWeight : public WeightSource {
@@ -416,8 +375,10 @@ bool IsGgufBlockType(std::string_view dtype_name) { return FindBlockType(dtype_n
 
 std::string GgufBlockTypeList() {
   std::string list;
-  for (const BlockType& type : kBlockTypes) {
-    list += (list.empty() ? "" : ", ") + std::string(type.name);
+  for (const std::span<const BlockType> types : AllTypes()) {
+    for (const BlockType& type : types) {
+      list += (list.empty() ? "" : ", ") + std::string(type.name);
+    }
   }
   return list;
 }

@@ -129,7 +129,8 @@ int64_t CountParameters(const WeightMap& map) {
 // "bfloat16", or the quantized formats "with bfloat16".
 std::string DescribeFormats(const WeightPlan& plan) {
   std::string quantized;
-  for (const std::string_view name : {"mxfp4", "nvfp4", "iq4", "q2", "q4", "q6", "q8", "fp8"}) {
+  for (const std::string_view name :
+       {"mxfp4", "nvfp4", "iq4", "iq3", "iq2", "q2", "q4", "q6", "q8", "fp8"}) {
     for (size_t i = 0; i < plan.formats.size(); ++i) {
       if (plan.map.parameters[i].form != ParameterForm::kPacked ||
           kernels::FormatName(plan.formats[i]) != name) {
@@ -189,7 +190,8 @@ bool MayBeRounded(const CodeForm& form, WeightFormat rounded) {
   constexpr int kMostBits = 6;  // so that rounding to 8 bits changes little
   constexpr int64_t kGroups = 16;
   if (form.HeldBy(rounded)) return true;
-  return !form.is_mxfp4 && !form.is_float8 && form.bits <= kMostBits &&
+  const bool has_few_values = form.table || form.bits <= kMostBits;
+  return !form.is_mxfp4 && !form.is_float8 && has_few_values &&
          (form.num_groups == 1 || form.group % kGroups == 0);
 }
 

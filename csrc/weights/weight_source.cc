@@ -20,8 +20,7 @@ bool CodeForm::HeldBy(kernels::WeightFormat format) const {
   if (is_mxfp4 != (format == kernels::WeightFormat::kMxfp4)) return false;
   if (is_float8 != (format == kernels::WeightFormat::kFloat8)) return false;
   if (is_affine && layout.scales != 2) return false;
-  const bool by_table =
-      format == kernels::WeightFormat::kIq4 || format == kernels::WeightFormat::kFp4Group16;
+  const bool by_table = !is_mxfp4 && kernels::TableOf(format) != nullptr;
   const bool has_codes = by_table ? table == format : bits <= layout.code_bits;
   return layout.scale_bytes > 0 && has_codes && (num_groups == 1 || group % layout.group == 0);
 }

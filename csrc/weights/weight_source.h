@@ -26,7 +26,7 @@ struct CodeForm {
   int64_t num_groups = 0;  // groups of a row
   bool is_mxfp4 = false;
   bool is_float8 = false;
-  // kIq4, kFp4Group16: the codes are values of its table.
+  // A format whose codes are indices (kernels::TableOf): the codes are values of it.
   std::optional<kernels::WeightFormat> table{};
   bool is_affine = false;  // each scale is followed by a shift
 

@@ -11,7 +11,7 @@
 //                          BitsAsFloat reinterprets them.
 //   Q8Codes, Q6Codes,      Load: kQuads vectors of 4 codes per column, from kChunks chunks (1
 //   Q4Codes, Q2Codes,      unless Codes say so). Dot adds the 4 products of each column, with codes
-//   Mxfp4Codes, Iq4Codes   that are kOffset too large, to an IntVec; or to
+//   TableCodes<table>      that are kOffset too large, to an IntVec; or to
 //                          their own Sum, for which StartSum and Total are overloaded: see
 //                          formats.inl. DotInPlace: the same where registers are short.
 //   QuantizeInputs         Quantizes a group of inputs to 8 bits: codes = x * Scale::inverse,
@@ -85,22 +85,28 @@ struct Q6Codes : Sixes {
   }
 };
 
-struct Iq4Codes : Q8Codes {
+template <const ByteTable& kTable>
+struct SignedTableCodes : Q8Codes {
   static constexpr int kQuads = Nibbles::kQuads;
   static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
     __m256i codes[kQuads];
     Nibbles::Load(p, codes);
-    LookUp(kIq4Values, codes);
+    LookUp(kTable.values, codes);
     for (int i = 0; i < kQuads; ++i) w[i] = OfSigned(codes[i]);
   }
 };
 
-struct Mxfp4Codes : TableNibbles<kMxfp4Bytes> {
+template <const ByteTable& kTable>
+struct SmallTableCodes : TableNibbles<kTable> {
+  using Quad = Nibbles::Quad;
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x.v); }
   static IntVec DotInPlace(IntVec sum, const Quad& w, IntVec x) {
     return AddQuadsInPlace(sum, w, x.v);
   }
 };
+template <const ByteTable& kTable>
+using TableCodes =
+    std::conditional_t<kTable.PairsFit(), SmallTableCodes<kTable>, SignedTableCodes<kTable>>;
 
 }  // namespace
 }  // namespace mlc_native::kernels

@@ -38,8 +38,6 @@ template <const ByteTable& kTable>
 struct TableCodes : TableNibbles<kTable> {
   static IntVec Dot(IntVec sum, const __m256i& w, IntVec x) { return Q8Codes::Dot(sum, w, x); }
 };
-using Mxfp4Codes = TableCodes<kMxfp4Bytes>;
-using Iq4Codes = TableCodes<kIq4Bytes>;
 
 }  // namespace
 }  // namespace mlc_native::kernels

@@ -48,17 +48,19 @@ struct Q2Codes : Twos {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x.v); }
 };
 
-using Mxfp4Codes = TableCodesOf<Q4Codes, kMxfp4Bytes>;
-
-struct Iq4Codes : Q8Codes {
+template <const ByteTable& kTable>
+struct SignedTableCodes : Q8Codes {
   static constexpr int kQuads = Nibbles::kQuads;
   static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
     __m512i codes[kQuads];
     Nibbles::Load(p, codes);
-    LookUp(kIq4Values, codes);
+    LookUp(kTable.values, codes);
     for (int i = 0; i < kQuads; ++i) w[i] = OfSigned(codes[i]);
   }
 };
+template <const ByteTable& kTable>
+using TableCodes =
+    std::conditional_t<kTable.PairsFit(), TableCodesOf<Q4Codes, kTable>, SignedTableCodes<kTable>>;
 
 }  // namespace
 }  // namespace mlc_native::kernels

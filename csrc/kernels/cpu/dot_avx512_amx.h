@@ -24,8 +24,8 @@ using Q8Codes = UnitCodesOf<VnniQ8Codes>;
 using Q4Codes = UnitCodesOf<VnniQ4Codes>;
 using Q6Codes = UnitCodesOf<VnniQ6Codes>;
 using Q2Codes = UnitCodesOf<VnniQ2Codes>;
-using Mxfp4Codes = UnitCodesOf<VnniMxfp4Codes>;
-using Iq4Codes = UnitCodesOf<VnniIq4Codes>;
+template <const ByteTable& kTable>
+using TableCodes = UnitCodesOf<VnniTableCodes<kTable>>;
 
 }  // namespace
 }  // namespace mlc_native::kernels

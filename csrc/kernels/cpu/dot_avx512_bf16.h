@@ -13,8 +13,8 @@ using Q8Codes = VnniQ8Codes;
 using Q4Codes = VnniQ4Codes;
 using Q6Codes = VnniQ6Codes;
 using Q2Codes = VnniQ2Codes;
-using Mxfp4Codes = VnniMxfp4Codes;
-using Iq4Codes = VnniIq4Codes;
+template <const ByteTable& kTable>
+using TableCodes = VnniTableCodes<kTable>;
 
 }  // namespace
 }  // namespace mlc_native::kernels

@@ -8,17 +8,29 @@
 namespace mlc_native::kernels {
 namespace {
 
-// The values of codes of 4 bits as unsigned bytes, which are `offset` too large.
+// The values of codes of 4 bits, also as unsigned bytes, which are `offset` too large.
 struct ByteTable {
-  int offset;
+  int8_t values[16] = {};
   uint8_t bytes[16] = {};
+  int offset = 0;
 
-  constexpr ByteTable(const int8_t (&values)[16], int offset) : offset(offset) {
-    for (int i = 0; i < 16; ++i) bytes[i] = static_cast<uint8_t>(values[i] + offset);
+  constexpr explicit ByteTable(const int8_t* from) {
+    for (int i = 0; i < 16; ++i) offset = from[i] < -offset ? -from[i] : offset;
+    for (int i = 0; i < 16; ++i) {
+      values[i] = from[i];
+      bytes[i] = static_cast<uint8_t>(from[i] + offset);
+    }
+  }
+  // Whether two products of a byte and an input, which is at most 127, fit into 16 bits.
+  constexpr bool PairsFit() const {
+    for (const uint8_t byte : bytes) {
+      if (2 * 127 * byte > 32767) return false;
+    }
+    return true;
   }
 };
-constexpr ByteTable kMxfp4Bytes(kMxfp4Doubled, 12);
-constexpr ByteTable kIq4Bytes(kIq4Values, 128);
+template <WeightFormat kFormat>
+constexpr ByteTable kTableOf(TableOf(kFormat));
 
 // The chunks of 4 codes of 6 bits (packed_format.h) that Q6Codes::Load reads, and the bytes from
 // one to the next for vectors of kLanes columns.

@@ -30,8 +30,8 @@ struct VnniQ2Codes : Twos {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return VnniQ8Codes::Dot(sum, w, x); }
 };
 
-using VnniMxfp4Codes = TableCodesOf<VnniQ4Codes, kMxfp4Bytes>;
-using VnniIq4Codes = TableCodesOf<VnniQ4Codes, kIq4Bytes>;
+template <const ByteTable& kTable>
+using VnniTableCodes = TableCodesOf<VnniQ4Codes, kTable>;
 
 }  // namespace
 }  // namespace mlc_native::kernels

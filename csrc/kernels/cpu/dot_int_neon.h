@@ -94,12 +94,12 @@ struct Sixes {
 };
 
 // Indices of a table as codes, which are signed, so without an offset.
-template <const int8_t (&kValues)[16]>
+template <const ByteTable& kTable>
 struct TableNibbles : Nibbles {
   static constexpr int kOffset = 0;
   static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
     Nibbles::Load(p, w);
-    const int8x16_t table = vld1q_s8(kValues);
+    const int8x16_t table = vld1q_s8(kTable.values);
     for (Quad& quad : w) {
       quad.lo = vqtbl1q_s8(table, vreinterpretq_u8_s8(quad.lo));
       quad.hi = vqtbl1q_s8(table, vreinterpretq_u8_s8(quad.hi));

@@ -21,8 +21,8 @@ using Q8Codes = DotOf<Q8Bytes, AddQuads>;
 using Q4Codes = DotOf<Nibbles, AddQuads>;
 using Q6Codes = DotOf<Sixes, AddQuads>;
 using Q2Codes = DotOf<Twos, AddQuads>;
-using Mxfp4Codes = DotOf<TableNibbles<kMxfp4Doubled>, AddQuads>;
-using Iq4Codes = DotOf<TableNibbles<kIq4Values>, AddQuads>;
+template <const ByteTable& kTable>
+using TableCodes = DotOf<TableNibbles<kTable>, AddQuads>;
 
 }  // namespace
 }  // namespace mlc_native::kernels

@@ -14,8 +14,8 @@ using Q8Codes = DotOf<Q8Bytes, vdotq_s32>;
 using Q4Codes = DotOf<Nibbles, vdotq_s32>;
 using Q6Codes = DotOf<Sixes, vdotq_s32>;
 using Q2Codes = DotOf<Twos, vdotq_s32>;
-using Mxfp4Codes = DotOf<TableNibbles<kMxfp4Doubled>, vdotq_s32>;
-using Iq4Codes = DotOf<TableNibbles<kIq4Values>, vdotq_s32>;
+template <const ByteTable& kTable>
+using TableCodes = DotOf<TableNibbles<kTable>, vdotq_s32>;
 
 }  // namespace
 }  // namespace mlc_native::kernels

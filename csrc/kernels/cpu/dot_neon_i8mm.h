@@ -70,8 +70,8 @@ using Q4Codes = PairDotOf<Nibbles>;
 // The pairs of smmla would need more registers.
 using Q6Codes = DotOf<Sixes, vdotq_s32>;
 using Q2Codes = DotOf<Twos, vdotq_s32>;
-using Mxfp4Codes = PairDotOf<TableNibbles<kMxfp4Doubled>>;
-using Iq4Codes = PairDotOf<TableNibbles<kIq4Values>>;
+template <const ByteTable& kTable>
+using TableCodes = PairDotOf<TableNibbles<kTable>>;
 
 }  // namespace
 }  // namespace mlc_native::kernels

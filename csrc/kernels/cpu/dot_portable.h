@@ -109,9 +109,6 @@ struct TableCodes : Q4Codes {
   }
 };
 
-using Mxfp4Codes = TableCodes<kMxfp4Bytes>;
-using Iq4Codes = TableCodes<kIq4Bytes>;
-
 template <typename Scale, int kGroup>
 inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) {
   uint32_t bits = 0;  // bits of absolute values, ordered like integers, NaN last

@@ -418,6 +418,12 @@ inline void WithQuantFormat(int64_t rows, F f) {
   f(Format{});
 }
 
+// The same for a format whose codes are indices.
+template <WeightFormat kFormat, typename WeightScale = Float16, typename F>
+inline void WithTableFormat(int64_t rows, F f) {
+  WithQuantFormat<kFormat, TableCodes<kTableOf<kFormat>>, ExponentScale, WeightScale>(rows, f);
+}
+
 template <typename F>
 inline void WithFormat(WeightFormat format, int64_t rows, F f) {
   constexpr int64_t kManyRows = 3 * WideFloat8Format::kMaxRows;
@@ -433,7 +439,7 @@ inline void WithFormat(WeightFormat format, int64_t rows, F f) {
     case WeightFormat::kQ4:
       return WithQuantFormat<WeightFormat::kQ4, Q4Codes, ExponentScale>(rows, f);
     case WeightFormat::kMxfp4:
-      return WithQuantFormat<WeightFormat::kMxfp4, Mxfp4Codes, ExponentScale, BFloat16>(rows, f);
+      return WithTableFormat<WeightFormat::kMxfp4, BFloat16>(rows, f);
     case WeightFormat::kQ8Group32:
       return WithQuantFormat<WeightFormat::kQ8Group32, Q8Codes, InputScale>(rows, f);
     case WeightFormat::kQ6:
@@ -441,9 +447,13 @@ inline void WithFormat(WeightFormat format, int64_t rows, F f) {
     case WeightFormat::kQ4Group16:
       return WithQuantFormat<WeightFormat::kQ4Group16, Q4Codes, ExponentScale>(rows, f);
     case WeightFormat::kIq4:
-      return WithQuantFormat<WeightFormat::kIq4, Iq4Codes, ExponentScale>(rows, f);
+      return WithTableFormat<WeightFormat::kIq4>(rows, f);
+    case WeightFormat::kIq3:
+      return WithTableFormat<WeightFormat::kIq3>(rows, f);
+    case WeightFormat::kIq2Group16:
+      return WithTableFormat<WeightFormat::kIq2Group16>(rows, f);
     case WeightFormat::kFp4Group16:
-      return WithQuantFormat<WeightFormat::kFp4Group16, Mxfp4Codes, ExponentScale>(rows, f);
+      return WithTableFormat<WeightFormat::kFp4Group16>(rows, f);
     case WeightFormat::kQ4AffineGroup16:
       return WithQuantFormat<WeightFormat::kQ4AffineGroup16, Q4Codes, ExponentScale>(rows, f);
     case WeightFormat::kQ2AffineGroup16:

@@ -32,8 +32,7 @@ struct Codes {
     for (size_t i = 0; i < codes.size(); ++i) {
       const int code = static_cast<int>(i * 7 % (2 * half));
       codes[i] = static_cast<int8_t>(is_mxfp4 ? code : code - half);
-      if (format == WeightFormat::kIq4) codes[i] = kIq4Values[code];
-      if (format == WeightFormat::kFp4Group16) codes[i] = kMxfp4Doubled[code];
+      if (!is_mxfp4 && TableOf(format) != nullptr) codes[i] = TableOf(format)[code];
       if (is_float8 && code % half == kNaNFloat8) codes[i] = 0;
     }
     for (size_t i = 0; i < scales.size(); i += words()) {

@@ -46,6 +46,8 @@ TEST_P(SelfCheckTest, OneBitInARowOfOneFormatIsFound) {
   EXPECT_TRUE((ChangedBitIsFound<9, WeightFormat::kQ4Group16>(isa())));
   EXPECT_TRUE((ChangedBitIsFound<17, WeightFormat::kIq4>(isa())));
   EXPECT_TRUE((ChangedBitIsFound<40, WeightFormat::kFp4Group16>(isa())));
+  EXPECT_TRUE((ChangedBitIsFound<2, WeightFormat::kIq3>(isa())));
+  EXPECT_TRUE((ChangedBitIsFound<33, WeightFormat::kIq2Group16>(isa())));
   EXPECT_TRUE((ChangedBitIsFound<14, WeightFormat::kQ4AffineGroup16>(isa())));
   EXPECT_TRUE((ChangedBitIsFound<1, WeightFormat::kQ2AffineGroup16>(isa())));
 }

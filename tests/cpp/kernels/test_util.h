@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "kernels/packed_format.h"
 #include "kernels/reference.h"
 #include "support/aligned_buffer.h"
 #include "support/half.h"
@@ -32,9 +33,8 @@ float RoundTo(DType dtype, float x);
 // Whether the scales of a format's inputs are powers of two.
 inline bool HasExponentScale(WeightFormat format) {
   return format == WeightFormat::kQ4 || format == WeightFormat::kQ4Affine ||
-         format == WeightFormat::kMxfp4 || format == WeightFormat::kQ4Group16 ||
-         format == WeightFormat::kIq4 || format == WeightFormat::kQ4AffineGroup16 ||
-         format == WeightFormat::kFp4Group16 || format == WeightFormat::kQ2AffineGroup16;
+         format == WeightFormat::kQ4Group16 || format == WeightFormat::kQ4AffineGroup16 ||
+         format == WeightFormat::kQ2AffineGroup16 || TableOf(format) != nullptr;
 }
 // Returns the scale of a group of inputs of a quantized format with this largest magnitude > 0.
 float InputScaleOf(WeightFormat format, float largest);

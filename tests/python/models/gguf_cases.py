@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Type
@@ -218,9 +219,22 @@ KEPT = {
     Type.Q4_K: (5, "q4"),
     Type.Q5_K: (7, "q6"),
     Type.Q6_K: (7, "q6"),
+    Type.IQ1_S: (4, "q2"),
+    Type.IQ1_M: (5, "iq2"),
+    Type.IQ2_XXS: (5, "iq2"),
+    Type.IQ2_XS: (5, "iq2"),
+    Type.IQ2_S: (5, "iq2"),
+    Type.IQ3_XXS: (4.5, "iq3"),
+    Type.IQ3_S: (5, "q4"),
+    Type.TQ1_0: (4, "q2"),
+    Type.TQ2_0: (4, "q2"),
 }
-SUPER_BLOCKS = [Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.IQ4_XS]
-ROUNDED = [Type.Q4_1, Type.Q5_1, *SUPER_BLOCKS]  # their scales, to float16
+SUPER_BLOCKS = [kind for kind in KEPT if gguf.GGML_QUANT_SIZES[kind][0] == 256]
+ROUNDED = [  # their scales, to float16
+    Type.Q4_1,
+    Type.Q5_1,
+    *(kind for kind in SUPER_BLOCKS if kind not in (Type.TQ1_0, Type.TQ2_0)),
+]
 EXACT = [Type.F32, Type.F16, Type.BF16, *(kind for kind in KEPT if kind not in SUPER_BLOCKS)]
 
 

@@ -34,8 +34,9 @@ TypeOf = Callable[[str], Type]
 Metadata = dict[str, float | int | bool | str | list[int]]
 
 
-# Of blocks for which there is no quantizer in Python.
-PLACES_OF_SCALES = {
+# Of blocks for which there is no quantizer in Python, where their scales are. That of IQ1_M is in
+# four pieces.
+PLACES_OF_SCALES: dict[Type, tuple[int, ...]] = {
     Type.Q2_K: (80, 82),
     Type.Q3_K: (108,),
     Type.Q4_K: (0, 2),
@@ -43,6 +44,22 @@ PLACES_OF_SCALES = {
     Type.Q6_K: (208,),
     Type.IQ4_NL: (0,),
     Type.IQ4_XS: (0,),
+    Type.IQ1_S: (0,),
+    Type.IQ1_M: (),
+    Type.IQ2_XXS: (0,),
+    Type.IQ2_XS: (0,),
+    Type.IQ2_S: (0,),
+    Type.IQ3_XXS: (0,),
+    Type.IQ3_S: (0,),
+}
+# Of those whose codes are small, by how much the scales are larger.
+LARGER_SCALES = {
+    Type.IQ1_S: 30,
+    Type.IQ1_M: 30,
+    Type.IQ2_XXS: 5,
+    Type.IQ2_XS: 5,
+    Type.IQ2_S: 5,
+    Type.IQ3_XXS: 5,
 }
 
 
@@ -52,9 +69,15 @@ def random_blocks(
     """Blocks of any bits with sane scales; of Q4_K, also with means of 0."""
     elements, size = gguf.GGML_QUANT_SIZES[kind]
     blocks = rng.integers(0, 256, (*shape[:-1], shape[-1] // elements, size), np.uint8)
+    of_scale = LARGER_SCALES.get(kind, 1) * np.array([1e-4, 6e-4])
     for place in PLACES_OF_SCALES[kind]:
-        scale = rng.uniform(1e-4, 6e-4, blocks.shape[:-1]).astype("<f2")
+        scale = rng.uniform(*of_scale, blocks.shape[:-1]).astype("<f2")
         blocks[..., place : place + 2] = scale[..., None].view(np.uint8)
+    if kind == Type.IQ1_M:
+        bits = rng.uniform(*of_scale, blocks.shape[:-1]).astype("<f2").view("<u2")
+        for i in range(4):
+            high = (bits >> 4 * i & 15).astype(np.uint8) << 4
+            blocks[..., 49 + 2 * i] = blocks[..., 49 + 2 * i] & 15 | high
     if centred:  # the minimum of a group is half of what its codes can add
         assert kind == Type.Q4_K
         scale = blocks[..., :2].copy().view("<f2")

@@ -186,6 +186,12 @@ ON_GPUS = {
     Type.Q6_K: (8.5, 0.05),
     Type.Q2_K: (8.5, 0.05),
     Type.IQ4_XS: (8.5, 0.01),
+    Type.IQ1_S: (5, 0.01),
+    Type.IQ2_XXS: (8.5, 0.01),
+    Type.IQ2_S: (8.5, 0.05),
+    Type.IQ3_XXS: (8.5, 0.01),
+    Type.IQ3_S: (5, 0.01),
+    Type.TQ2_0: (4.5, 0.01),
 }
 
 

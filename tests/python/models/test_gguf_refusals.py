@@ -182,7 +182,7 @@ def test_what_is_not_supported_is_named(tmp_path: Path) -> None:
     damaged(path, name, "lacks tensors of Qwen2ForCausalLM", name)
     replace(b"qwen2.embedding_length", b"qwen2.embedding_lengtx")
     damaged(path, "hidden_size", "config.json", "got nothing")
-    # Of the type IQ3_S, whose tensor needs fewer bytes than are there.
+    # Of the type Q8_K, whose tensor needs fewer bytes than are there.
     place = content.index(b"blk.0.attn_k.weight") + len(b"blk.0.attn_k.weight") + 4 + 16
-    path.write_bytes(content[:place] + (21).to_bytes(4, "little") + content[place + 4 :])
-    damaged(path, "model.layers.0.self_attn.k_proj.weight", "dtype IQ3_S", "Q8_0, Q4_0, Q5_0")
+    path.write_bytes(content[:place] + (15).to_bytes(4, "little") + content[place + 4 :])
+    damaged(path, "model.layers.0.self_attn.k_proj.weight", "dtype Q8_K", "Q8_0, Q4_0, Q5_0")
