@@ -1,5 +1,5 @@
-// Files that are wrong in a known way are tested from Python (test_loader_errors.py); here, files
-// that are wrong anywhere.
+// Files that are wrong in a known way are tested from Python (test_safetensors_errors.py); here,
+// files that are wrong anywhere.
 #include "checkpoint/safetensors.h"
 
 #include <gmock/gmock.h>

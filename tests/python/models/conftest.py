@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from paged_driver import PagedModel
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+from make_random_checkpoint import make_checkpoint
 
 DEMO = Path(__file__).resolve().parents[3] / "mlc_native" / "demo_model"
 
@@ -37,3 +41,9 @@ def best_isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """As isa, for tests that take long: other ISAs than the best only at night."""
     force_isa(request.param, monkeypatch)
     return str(request.param)
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> Path:
+    """A folder of a tiny Llama that the test may damage."""
+    return make_checkpoint("tiny-llama", tmp_path / "llama")
