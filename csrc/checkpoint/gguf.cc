@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -37,7 +39,9 @@ std::array<std::string_view, 3> Cut(std::string_view name) {
 // The tensors of a file under the names of transformers.
 class Converter {
  public:
-  explicit Converter(const GgufFile& first) : family_(FamilyOf(first)) {
+  // The parts must outlive it.
+  explicit Converter(const GgufParts& parts) : parts_(parts), family_(FamilyOf(parts.first())) {
+    const GgufFile& first = parts.first();
     const std::string key = std::string(family_.name) + ".attention.head_count";
     heads_ = first.IntegerOfLayers(key).value_or(0);
     const bool may_differ = family_.layers_differ || family_.has_convolutions;
@@ -59,13 +63,47 @@ class Converter {
 
   TensorFile Convert(const GgufFile& file) const {
     TensorFile out{file.path(), file.stamp(), {}};
-    for (const GgufTensor& tensor : file.tensors()) Add(file, tensor, &out);
+    for (const GgufTensor& tensor : file.tensors()) {
+      const size_t before = out.tensors.size();
+      if (IsScaleOfNvfp4(tensor)) continue;
+      Add(file, tensor, &out);
+      if (tensor.type->name == kNvfp4) Scale(tensor, std::span(out.tensors).subspan(before));
+    }
     AddActivations(file, &out);
     std::ranges::sort(out.tensors, {}, &TensorInfo::begin);
     return out;
   }
 
  private:
+  static constexpr std::string_view kNvfp4 = "NVFP4", kWeight = ".weight", kScale = ".scale";
+
+  static std::string WithEnding(std::string_view name, std::string_view old,
+                                std::string_view ending) {
+    return std::string(name.substr(0, name.size() - old.size())).append(ending);
+  }
+  bool IsScaleOfNvfp4(const GgufTensor& tensor) const {
+    if (!tensor.name.ends_with(kScale)) return false;
+    const GgufTensor* of = parts_.Find(WithEnding(tensor.name, kScale, kWeight)).tensor;
+    return of != nullptr && of->type->name == kNvfp4;
+  }
+  // A matrix of NVFP4 has a scale in a tensor of its own, and one of all experts a scale of each.
+  // `made` became of it.
+  void Scale(const GgufTensor& tensor, std::span<TensorInfo> made) const {
+    if (!tensor.name.ends_with(kWeight)) return;
+    const auto [file, found] = parts_.Find(WithEnding(tensor.name, kWeight, kScale));
+    if (found == nullptr) return;
+    const std::vector<double> scales = file->ReadFloats(*found);
+    if (scales.empty() || made.size() % scales.size() != 0) {
+      FailTensor(file->path(), found->name,
+                 "has " + std::to_string(scales.size()) + " scales for " +
+                     std::to_string(made.size()) + " matrices");
+    }
+    for (size_t i = 0; i < made.size(); ++i) {
+      made[i].scale = static_cast<float>(scales[i / (made.size() / scales.size())]);
+      if (!std::isfinite(made[i].scale)) FailTensor(file->path(), found->name, "is not finite");
+    }
+  }
+
   void Add(const GgufFile& file, const GgufTensor& tensor, TensorFile* out) const {
     const auto [layer, stored, ending] = Cut(tensor.name);
     TensorInfo info{.name = tensor.name,
@@ -236,6 +274,7 @@ class Converter {
     }
   }
 
+  const GgufParts& parts_;
   const GgufFamily& family_;
   int64_t heads_ = 0;
   int64_t kv_heads_ = 0;
@@ -250,7 +289,7 @@ class Converter {
 
 std::vector<TensorFile> ReadGguf(const std::string& path) {
   const GgufParts parts(path);
-  const Converter converter(parts.first());
+  const Converter converter(parts);
   std::vector<TensorFile> files;
   for (const GgufFile& file : parts.files()) files.push_back(converter.Convert(file));
   return files;

@@ -38,6 +38,7 @@ struct TensorInfo {
   int64_t interleaved_heads = 0;
   TiledHeads tiled_heads{};
   bool is_negative_power = false;  // likewise; for the weight x it has -e^x
+  float scale = 1;                 // likewise; what all values are multiplied with
 
   uint64_t end() const { return begin + bytes; }
 };

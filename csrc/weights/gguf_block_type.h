@@ -47,31 +47,34 @@ struct BlockType {
   bool is_affine = false;
 };
 
-// Parts of a block of 256 with one scale each: kCodeOf gives the code of an element, and kScaleOf
+// Parts of a block with one scale each: kCodeOf gives the code of an element, and kScaleOf
 // the scale of a part.
-template <int kPart, int8_t (*kCodeOf)(const uint8_t*, int), float (*kScaleOf)(const uint8_t*, int)>
+template <int kPart, int8_t (*kCodeOf)(const uint8_t*, int), float (*kScaleOf)(const uint8_t*, int),
+          int kElements>
 struct ScaledParts {
   static void Decode(const uint8_t* block, float* out) {
-    for (int at = 0; at < kSuperBlock; ++at) {
+    for (int at = 0; at < kElements; ++at) {
       out[at] = kScaleOf(block, at / kPart) * static_cast<float>(kCodeOf(block, at));
     }
   }
   // With scales in float16.
   static void Read(const uint8_t* block, int8_t* codes, uint16_t* scales) {
-    for (int at = 0; at < kSuperBlock; ++at) codes[at] = kCodeOf(block, at);
-    for (int part = 0; part < kSuperBlock / kPart; ++part) {
+    for (int at = 0; at < kElements; ++at) codes[at] = kCodeOf(block, at);
+    for (int part = 0; part < kElements / kPart; ++part) {
       scales[part] = FloatToFloat16(kScaleOf(block, part));
     }
   }
 };
 
-template <int kPart, int8_t (*kCodeOf)(const uint8_t*, int), float (*kScaleOf)(const uint8_t*, int)>
-constexpr BlockType InParts(std::string_view name, int64_t bytes, int bits) {
-  using Parts = ScaledParts<kPart, kCodeOf, kScaleOf>;
+template <int kPart, int8_t (*kCodeOf)(const uint8_t*, int), float (*kScaleOf)(const uint8_t*, int),
+          int kElements = kSuperBlock>
+constexpr BlockType InParts(std::string_view name, int64_t bytes, int bits,
+                            DType precision = DType::kFloat16) {
+  using Parts = ScaledParts<kPart, kCodeOf, kScaleOf, kElements>;
   return {.name = name,
-          .elements = kSuperBlock,
+          .elements = kElements,
           .bytes = bytes,
-          .precision = DType::kFloat16,
+          .precision = precision,
           .decode = Parts::Decode,
           .bits = bits,
           .group = kPart,

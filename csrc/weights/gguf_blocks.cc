@@ -12,6 +12,7 @@
 
 #include "kernels/packed_format.h"
 #include "support/check.h"
+#include "support/float8.h"
 #include "support/half.h"
 #include "weights/gguf_block_type.h"
 #include "weights/gguf_grid_types.h"
@@ -333,10 +334,17 @@ class BlockWeight : public WeightSource {
   void Decode(int64_t begin, int64_t end, float* out) const override {
     ForBlocks(begin, end, [&](const uint8_t* block) {
       type_.decode(block, out);
+      if (scale() != 1) {
+        for (int64_t i = 0; i < type_.elements; ++i) out[i] *= scale();
+      }
       out += type_.elements;
     });
   }
+  // nullopt where the scales lie outside of what float16 holds well.
   std::optional<CodeForm> code_form() const override {
+    constexpr float kLeast = 0x1p-12f, kMost = 65504;
+    const float largest = std::fabs(0.5f * kMaxFloat8 * scale());
+    if (scale() != 1 && !(largest >= kLeast && largest <= kMost)) return std::nullopt;
     return CodeForm{.bits = type_.bits,
                     .group = type_.group,
                     .num_groups = blocks_ * type_.elements / type_.group,
@@ -348,12 +356,19 @@ class BlockWeight : public WeightSource {
     const int64_t words = type_.elements / type_.group * (type_.is_affine ? 2 : 1);
     ForBlocks(begin, end, [&](const uint8_t* block) {
       type_.read(block, codes, scales);
+      if (scale() != 1) {
+        for (int64_t i = 0; i < words; ++i) {
+          scales[i] = FloatToFloat16(Float16ToFloat(scales[i]) * scale());
+        }
+      }
       codes += type_.elements;
       scales += words;
     });
   }
 
  private:
+  float scale() const { return entry_.tensor->scale; }  // other than 1 with NVFP4 alone
+
   template <typename F>
   void ForBlocks(int64_t begin, int64_t end, const F& f) const {
     MLC_CHECK(reader_.has_value()) << entry_.tensor->name << " is not loaded";

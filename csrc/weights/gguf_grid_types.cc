@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "kernels/packed_format.h"
+#include "support/float8.h"
 
 namespace mlc_native::gguf {
 namespace {
@@ -186,6 +187,19 @@ void ReadTq(const uint8_t* block, int8_t* codes, uint16_t* scale) {
   *scale = FloatToFloat16(-kScaleOf(block, 0));
 }
 
+// ---- NVFP4: an E4M3 scale for 16 elements, and indices of kMxfp4Doubled ----
+
+int8_t CodeOfNvfp4(const uint8_t* block, int at) {
+  const int part = at / kShortGroup, i = at % kShortGroup;
+  const uint8_t pair = block[4 + part * 8 + i % 8];
+  return kernels::kMxfp4Doubled[i < 8 ? pair & 15 : pair >> 4];
+}
+// Half of the scale. The sign of E4M3 does not count, and what is no number is 0.
+float ScaleOfNvfp4(const uint8_t* block, int part) {
+  const auto bits = static_cast<uint8_t>(block[part] & 127);
+  return bits == 127 ? 0 : 0.5f * Float8ToFloat(bits);
+}
+
 // ---- The types ----
 
 constexpr BlockType WithTable(BlockType type, kernels::WeightFormat table) {
@@ -219,6 +233,8 @@ constexpr BlockType kTypes[] = {
              ReadTq<NumberOfTq1, ScaleOfTq1>, false),
     WithRead(InParts<kSuperBlock, NumberOfTq2, ScaleOfTq2>("TQ2_0", 66, 2),
              ReadTq<NumberOfTq2, ScaleOfTq2>, false),
+    WithTable(InParts<kShortGroup, CodeOfNvfp4, ScaleOfNvfp4, 64>("NVFP4", 36, 5, DType::kBFloat16),
+              kernels::WeightFormat::kFp4Group16),
 };
 
 }  // namespace

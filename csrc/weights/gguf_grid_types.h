@@ -1,5 +1,6 @@
 // The types of GGUF's blocks whose values are of grids, lists of the patterns of neighbouring
-// weights that there are (IQ1, IQ2, IQ3), and those with three values (TQ). Pure; any thread.
+// weights that there are (IQ1, IQ2, IQ3), those with three values (TQ), and NVFP4. Pure; any
+// thread.
 #pragma once
 
 #include <span>

@@ -212,6 +212,7 @@ KEPT = {
     Type.IQ4_NL: (4.5, "iq4"),
     Type.IQ4_XS: (4.5, "iq4"),
     Type.MXFP4: (4.5, "mxfp4"),
+    Type.NVFP4: (5, "nvfp4"),
     Type.Q4_1: (5, "q4"),
     Type.Q5_1: (7, "q6"),
     Type.Q2_K: (4, "q2"),
@@ -229,7 +230,7 @@ KEPT = {
     Type.TQ1_0: (4, "q2"),
     Type.TQ2_0: (4, "q2"),
 }
-SUPER_BLOCKS = [kind for kind in KEPT if gguf.GGML_QUANT_SIZES[kind][0] == 256]
+SUPER_BLOCKS = [kind for kind in KEPT if gguf.GGML_QUANT_SIZES[kind][0] > 32]
 ROUNDED = [  # their scales, to float16
     Type.Q4_1,
     Type.Q5_1,

@@ -51,6 +51,7 @@ PLACES_OF_SCALES: dict[Type, tuple[int, ...]] = {
     Type.IQ2_S: (0,),
     Type.IQ3_XXS: (0,),
     Type.IQ3_S: (0,),
+    Type.NVFP4: (),
 }
 # Of those whose codes are small, by how much the scales are larger.
 LARGER_SCALES = {
@@ -78,6 +79,8 @@ def random_blocks(
         for i in range(4):
             high = (bits >> 4 * i & 15).astype(np.uint8) << 4
             blocks[..., 49 + 2 * i] = blocks[..., 49 + 2 * i] & 15 | high
+    if kind == Type.NVFP4:  # 0.003 to 0.5, for codes up to 12
+        blocks[..., :4] = blocks[..., :4] % 64
     if centred:  # the minimum of a group is half of what its codes can add
         assert kind == Type.Q4_K
         scale = blocks[..., :2].copy().view("<f2")
@@ -224,7 +227,12 @@ def write_gguf(
             else:
                 data = encode(part, kind, rng, centred)
                 writer.add_tensor(own, data, raw_dtype=kind)
-            parts.append(decode(data, kind))
+            scale = np.float32(1)
+            if kind == Type.NVFP4:  # of each matrix
+                scale = rng.uniform(0.02, 0.06, part.shape[:-2]).astype(np.float32)
+                writer.add_tensor(own.replace(".weight", ".scale"), scale.reshape(-1))
+                scale = scale[..., None, None]
+            parts.append(decode(data, kind) * scale)
         values[name] = change.undo(parts)
     add_factors(writer, config)
     writer.write_header_to_file()

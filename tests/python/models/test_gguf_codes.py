@@ -192,6 +192,7 @@ ON_GPUS = {
     Type.IQ3_XXS: (8.5, 0.01),
     Type.IQ3_S: (5, 0.01),
     Type.TQ2_0: (4.5, 0.01),
+    Type.NVFP4: (8.5, 0.05),
 }
 
 
@@ -211,6 +212,34 @@ def test_gpus_keep_codes(tmp_path: Path, kind: Type) -> None:
     alone = [model.forward([(PagedSequence(p), len(p))]) for p in prompts]
     assert np.array_equal(together[0], np.concatenate(alone))
     assert 0 < relative_error(*together) < most
+
+
+def test_gpus_keep_nvfp4_with_bfloat16(tmp_path: Path) -> None:
+    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
+    file, matrices = matrices_of(tmp_path, Type.NVFP4)
+    model = PagedModel(file, "bfloat16", quantization="", model_lib=library)
+    floats = PagedModel(file, "bfloat16", quantization="off", model_lib=library)
+    sizes = [int(m.model.metadata["weight_bytes"]) for m in (model, floats)]
+    multiplied = sum(w.size for name, w in matrices.items() if "embed" not in name)
+    assert sizes[1] - sizes[0] == pytest.approx(multiplied * (2 - 5 / 8), rel=0.01)
+    got, expected = (m.forward([(PagedSequence(PROMPT), len(PROMPT))]) for m in (model, floats))
+    assert 0 < relative_error(got, expected) < 0.05
+
+
+def test_each_expert_has_its_scale(tmp_path: Path) -> None:
+    """Those of NVFP4 are in a tensor for all experts."""
+    source = make_checkpoint(
+        "tiny-qwen3_moe",
+        tmp_path / "source",
+        overrides={"moe_intermediate_size": 64, "mlp_only_layers": []},
+    )
+    kind = Type.NVFP4
+    file = write_gguf(
+        source, tmp_path / "x.gguf", lambda name: kind if "_exps" in name else Type.F32,
+        floats=tmp_path / "floats",
+    )  # fmt: skip
+    assert np.array_equal(logits(file), logits(tmp_path / "floats"))
+    assert "nvfp4" in inspect_model(file)["weight_format"]
 
 
 def test_tiled_value_heads_on_gpus(tmp_path: Path) -> None:

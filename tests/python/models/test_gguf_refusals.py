@@ -12,6 +12,8 @@ from gguf import GGMLQuantizationType as Type
 from gguf_cases import FAMILIES, damaged, logits
 from gguf_files import Metadata, write_gguf
 
+from mlc_native import inspect_model
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 from make_random_checkpoint import make_checkpoint
 
@@ -161,6 +163,24 @@ def test_a_rate_of_decay_that_grows_is_named(tmp_path: Path) -> None:
     content[tensor.data_offset : tensor.data_offset + 4] = np.float32(0.5).tobytes()
     path.write_bytes(content)
     damaged(path, "model.layers.1.linear_attn.A_log", "has 0.5", "not below 0")
+
+
+def test_scales_of_nvfp4(tmp_path: Path) -> None:
+    source = make_checkpoint("tiny-qwen2", tmp_path / "source")
+    path = write_gguf(
+        source, tmp_path / "x.gguf", lambda name: Type.NVFP4 if "attn_q" in name else Type.F32
+    )
+    assert inspect_model(path)["unused"] == []
+    (scale,) = [t for t in gguf.GGUFReader(path).tensors if t.name == "blk.1.attn_q.scale"]
+    content = path.read_bytes()
+    for wrong in (np.inf, np.nan):
+        place = scale.data_offset
+        path.write_bytes(content[:place] + np.float32(wrong).tobytes() + content[place + 4 :])
+        damaged(path, "blk.1.attn_q.scale", "not finite")
+    name = b"blk.1.attn_q.scale"
+    place = content.index(name) + len(name) + 4  # behind the number of dimensions: the first one
+    path.write_bytes(content[:place] + (2).to_bytes(8, "little") + content[place + 8 :])
+    damaged(path, "blk.1.attn_q.scale", "2 scales for 1 matrices")
 
 
 def test_what_is_not_supported_is_named(tmp_path: Path) -> None:
