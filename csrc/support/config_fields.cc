@@ -8,6 +8,7 @@
 #include "support/check.h"
 #include "support/error.h"
 #include "support/git_lfs.h"
+#include "support/json_words.h"
 #include "support/regular_file.h"
 
 namespace mlc_native {
@@ -29,6 +30,21 @@ void Assign(const JsonMember& member, JsonObject* members) {
   }
 }
 
+// A text that has no word of Python's is not searched for one.
+JsonValue ParseFileText(const std::string& text, std::string_view skipped_list) {
+  const JsonParseOptions options{.max_depth = ConfigFields::kMaxFileDepth,
+                                 .max_values = ConfigFields::kMaxFileValues,
+                                 .skipped_list = skipped_list};
+  try {
+    return ParseJson(text, options);
+  } catch (const JsonParseError& error) {
+    if (error.kind != JsonParseError::Kind::kSyntax) throw;
+    const std::string spelled = SpellOutJsonWords(text);
+    if (spelled.size() == text.size()) throw;  // there is no such word
+    return ParseJson(spelled, options);
+  }
+}
+
 }  // namespace
 
 ConfigFields ConfigFields::ReadFile(const std::string& path, std::string_view skipped_list) {
@@ -41,9 +57,7 @@ ConfigFields ConfigFields::ParseFile(const std::string& path, const std::string&
   const std::string name = path.substr(path.rfind('/') + 1);
   Shared value;
   try {
-    value = std::make_shared<const JsonValue>(ParseJson(
-        text,
-        {.max_depth = kMaxFileDepth, .max_values = kMaxFileValues, .skipped_list = skipped_list}));
+    value = std::make_shared<const JsonValue>(ParseFileText(text, skipped_list));
   } catch (const JsonParseError& error) {
     if (IsLfsPointer(text)) throw LoadError(name, path + ": " + kIsLfsPointer);
     const bool is_limit =

@@ -22,7 +22,7 @@ from paged_driver import (
 )
 from safetensors.torch import load_file, save_file
 
-from mlc_native import inspect_model
+from mlc_native import MLCEngine, inspect_model
 from mlc_native._core import testing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
@@ -223,6 +223,23 @@ def test_fields_are_read_as_transformers_reads_them(tmp_path: Path, reading: str
     path = make_checkpoint(like, tmp_path / like)
     edit_config(path, edit)
     assert relative_error(logits(path), transformers_logits(path, PROMPT)) < 1e-4
+
+
+def test_words_of_python_for_numbers(tmp_path: Path) -> None:
+    """Files of the hub have the word Infinity, which is no JSON."""
+    path = make_checkpoint("tiny-bamba", tmp_path / "m")
+    before = logits(path)
+    file = path / "config.json"
+    edit_config(path, {"time_step_limit": [0.0, float("inf")], "time_step_max": float("nan")})
+    assert "Infinity]" in file.read_text().replace("\n", "").replace(" ", "")
+    assert ": NaN" in file.read_text()
+    (path / "generation_config.json").write_text('{"max_new_tokens": 7, "x": [-Infinity, NaN]}')
+    assert np.array_equal(logits(path), before)
+    sizes = {"max_num_sequence": 1, "max_total_sequence_length": 64, "num_threads": 1}
+    with MLCEngine(str(path), **sizes) as engine:
+        usage = engine.completions.create(prompt="a", ignore_eos=True).usage
+        assert usage is not None
+        assert usage.completion_tokens == 7
 
 
 SIZES = {
