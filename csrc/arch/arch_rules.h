@@ -75,7 +75,8 @@ enum class RopeRule : uint8_t {
   kFieldSays,       // no_rope_layers (0: none), else all but each no_rope_layer_interval-th
   kInWindows,       // those with a window
   kInWindowsIfAny,  // likewise; all layers where sliding_window is null
-  kIfNamed,         // all layers if position_embedding_type is "rope", else none
+  kNoLayer,
+  kIfNamed,  // all layers if position_embedding_type is "rope", else none
 };
 
 // What config.json must say for the model to be of the kind that runs: each value of the field, a

@@ -16,6 +16,8 @@
 
 namespace mlc_native {
 
+struct MambaFields;  // mamba_fields.h
+
 struct ArchSpec {
   std::string_view architecture;
   // Object of config.json with the text model's fields, or "". Older files may have them outside.
@@ -23,6 +25,8 @@ struct ArchSpec {
   // Of a second row of the architecture: for a section of this model_type.
   std::string_view text_model_type{};
   std::span<const ProjectionName> projections;
+  // Of a GGUF file that splits what folders have in one tensor: where has_split_projections.
+  std::span<const ProjectionName> split_projections{};
   std::span<const NormName> norms;
   TensorNames names{};
   // Tensors of the checkpoint that are no part of the text model.
@@ -83,13 +87,14 @@ struct ArchSpec {
   // "linear_attention", else all but each full_attention_interval-th. Fields: linear_num_key_heads,
   // linear_num_value_heads, linear_key_head_dim, linear_value_head_dim, linear_conv_kernel_dim.
   bool has_delta_layers = false;
-  std::span<const ProjectionName> split_qkvz{};  // in a GGUF file where has_split_qkvz_proj
   // Some layers have a gated short convolution: those that layer_types calls "conv", else all but
   // those of full_attn_idxs. Fields: conv_L_cache.
   bool has_short_convolutions = false;
-  bool adjusts_ffn_size = false;  // block_ff_dim, block_auto_adjust_ff_dim and what it reads
-  // Some layers have Mamba-2 (ReadMamba).
-  bool has_mamba_layers = false;
+  bool adjusts_ffn_size = false;       // block_ff_dim, block_auto_adjust_ff_dim and what it reads
+  const MambaFields* mamba = nullptr;  // some layers have Mamba-2
+  // Each layer is one block alone: attention, Mamba-2, a feed-forward block or experts
+  // (ReadBlocks).
+  bool has_single_blocks = false;
   bool gates_attention = false;  // by what kGatedQ has alongside the queries
 
   ArchDefaults defaults{};

@@ -94,7 +94,7 @@ constexpr ArchSpec WithText(ArchSpec spec) {
 constexpr ArchSpec Qwen3Next() {
   ArchSpec spec = WithDeltaLayersAndExperts("Qwen3NextForCausalLM");
   spec.projections = kFusedDeltaProjections;
-  spec.split_qkvz = kSplitDeltaProjections;
+  spec.split_projections = kSplitDeltaProjections;
   spec.ffn_size_field = "intermediate_size";
   spec.reads_mrope = false;
   spec.experts.renormalize = "norm_topk_prob";

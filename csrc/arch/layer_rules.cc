@@ -11,8 +11,9 @@ namespace {
 using Layers = std::vector<LayerConfig>;
 
 void ReadNoRopeLayers(const ConfigFields& fields, const ArchSpec& arch, Layers& layers) {
-  if (arch.rope_rule == RopeRule::kIfNamed &&
-      fields.String("position_embedding_type", "") != "rope") {
+  if (arch.rope_rule == RopeRule::kNoLayer ||
+      (arch.rope_rule == RopeRule::kIfNamed &&
+       fields.String("position_embedding_type", "") != "rope")) {
     for (LayerConfig& layer : layers) layer.rope = LayerConfig::kNoRope;
   }
   if (arch.rope_rule != RopeRule::kFieldSays) return;
@@ -108,11 +109,9 @@ std::vector<bool> LayersOfType(const ConfigFields& fields, size_t num_layers,
   return has;
 }
 
-Layers ReadLayers(const ConfigFields& fields, const ArchSpec& arch, size_t num_layers) {
-  Layers layers(num_layers);
+void ReadLayers(const ConfigFields& fields, const ArchSpec& arch, Layers& layers) {
   ReadNoRopeLayers(fields, arch, layers);
   ReadWindows(fields, arch, layers);
-  return layers;
 }
 
 void ReadRecurrentLayers(const ConfigFields& fields, Layers& layers) {

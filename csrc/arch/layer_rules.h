@@ -20,6 +20,9 @@ struct LayerConfig {
   int64_t window = 0;  // 0: whole context
   int rope = 0;        // index into ModelConfig::ropes, or kNoRope
   bool has_experts = false;
+  // Mostly both; a layer that is one block alone has one of them.
+  bool has_attention = true;  // or what is in its place
+  bool has_ffn = true;        // a feed-forward block or experts
   // It has a state in place of keys and values: linear attention, a short convolution or Mamba-2.
   bool is_recurrent = false;
   // Sizes of its own; 0: those of ModelConfig.
@@ -31,7 +34,7 @@ struct LayerConfig {
   bool keys_are_values = false;  // one projection gives both
 
   bool reads_other_kv() const { return kv_source != kOwnKv; }
-  bool has_own_kv() const { return !is_recurrent && !reads_other_kv(); }
+  bool has_own_kv() const { return has_attention && !is_recurrent && !reads_other_kv(); }
   // Whether all that is computed is as in a layer that says nothing of its own.
   bool has_usual_sizes() const {
     return own_head_dim == 0 && own_kv_heads == 0 && own_ffn_size == 0 && !reads_other_kv() &&
@@ -39,9 +42,8 @@ struct LayerConfig {
   }
 };
 
-// Layers with their windows and ropes. Throws LoadError.
-std::vector<LayerConfig> ReadLayers(const ConfigFields& fields, const ArchSpec& arch,
-                                    size_t num_layers);
+// Sets the windows and ropes of layers. Throws LoadError.
+void ReadLayers(const ConfigFields& fields, const ArchSpec& arch, std::vector<LayerConfig>& layers);
 
 // Which layers have this type instead of full attention, by layer_types. Throws LoadError.
 std::vector<bool> LayersOfType(const ConfigFields& fields, size_t num_layers,

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "arch/mamba_fields.h"
 #include "arch/model_config.h"
 
 namespace mlc_native {
@@ -60,50 +61,63 @@ void ReadSteps(const ConfigFields& fields, MambaConfig& mamba) {
   }
 }
 
-void ReadHeads(const ConfigFields& fields, int64_t hidden_size, MambaConfig& mamba) {
-  constexpr int64_t kMostHeads = 1024, kMostDim = 1024, kMostExpand = 64;
-  constexpr char kDim[] = "mamba_d_head", kHeads[] = "mamba_n_heads";
-  const int64_t size = hidden_size * fields.Integer("mamba_expand", 2, 1, kMostExpand);
-  const std::string sizes = "\"mamba_expand\" * \"hidden_size\" = " + std::to_string(size);
-  mamba.num_heads = fields.Integer(kHeads, 128, 1, kMostHeads);
-  if (size % mamba.num_heads != 0) fields.FailValue(kHeads, "a divisor of " + sizes);
-  const JsonValue* const dim = fields.Find(kDim);
+// The size of the heads, from that of all together.
+int64_t ReadHeadDim(const ConfigFields& fields, const MambaFields& names, int64_t hidden_size,
+                    int64_t num_heads) {
+  constexpr int64_t kMostDim = 1024, kMostExpand = 64;
+  const int64_t expand = fields.Integer(names.expand, 2, 1, kMostExpand);
+  const int64_t size = hidden_size * expand;
+  const std::string sizes =
+      '"' + std::string(names.expand) + "\" * \"hidden_size\" = " + std::to_string(size);
+  if (size % num_heads != 0) fields.FailValue(names.num_heads, "a divisor of " + sizes);
+  const JsonValue* const dim = fields.Find(names.head_dim);
   const bool is_auto = dim == nullptr || (dim->is_string() && dim->AsString() == "auto");
-  mamba.head_dim =
-      is_auto ? size / mamba.num_heads : fields.Integer(kDim, std::nullopt, 1, kMostDim);
-  if (mamba.head_dim > kMostDim) {
-    fields.Fail(kHeads, "= " + std::to_string(mamba.num_heads) + " gives heads of more than " +
-                            std::to_string(kMostDim) + " elements");
+  const int64_t head_dim =
+      is_auto ? size / num_heads : fields.Integer(names.head_dim, std::nullopt, 1, kMostDim);
+  const std::string heads =
+      '"' + std::string(names.num_heads) + "\" = " + std::to_string(num_heads);
+  if (head_dim > kMostDim) {
+    fields.Fail(names.num_heads, "= " + std::to_string(num_heads) + " gives heads of more than " +
+                                     std::to_string(kMostDim) + " elements");
   }
-  if (mamba.num_heads * mamba.head_dim != size) {
-    fields.FailValue(kDim,
-                     sizes + " divided by \"mamba_n_heads\" = " + std::to_string(mamba.num_heads));
+  if (num_heads * head_dim != size) {
+    fields.FailValue(names.head_dim, sizes + " divided by " + heads);
   }
-  mamba.num_groups = fields.Integer("mamba_n_groups", 1, 1, kMostHeads);
+  return head_dim;
+}
+
+void ReadHeads(const ConfigFields& fields, int64_t hidden_size, const MambaFields& names,
+               MambaConfig& mamba) {
+  constexpr int64_t kMostHeads = 1024, kMostDim = 1024;
+  mamba.num_heads = fields.Integer(names.num_heads, 128, 1, kMostHeads);
+  mamba.head_dim = names.expand == nullptr
+                       ? fields.Integer(names.head_dim, names.absent.head_dim, 1, kMostDim)
+                       : ReadHeadDim(fields, names, hidden_size, mamba.num_heads);
+  mamba.num_groups = fields.Integer(names.num_groups, names.absent.num_groups, 1, kMostHeads);
   if (mamba.num_heads % mamba.num_groups != 0) {
-    fields.FailValue("mamba_n_groups",
-                     "a divisor of \"mamba_n_heads\" = " + std::to_string(mamba.num_heads));
+    fields.FailValue(names.num_groups, "a divisor of \"" + std::string(names.num_heads) +
+                                           "\" = " + std::to_string(mamba.num_heads));
   }
-  mamba.state_dim = fields.Integer("mamba_d_state", 256, 1, kMostDim);
+  mamba.state_dim = fields.Integer(names.state_dim, names.absent.state_dim, 1, kMostDim);
 }
 
 }  // namespace
 
 void ReadMamba(const ConfigFields& fields, ModelConfig& config) {
   constexpr int64_t kMostWidth = 8;
-  if (!config.arch->has_mamba_layers) return;
-  ReadMambaLayers(fields, config.layers);
+  if (config.arch->mamba == nullptr) return;
+  const MambaFields& names = *config.arch->mamba;
+  if (!config.arch->has_single_blocks) ReadMambaLayers(fields, config.layers);
   if (std::ranges::none_of(config.layers, &LayerConfig::is_recurrent)) return;
-  if (config.activation != kernels::Activation::kSilu) {
-    fields.FailValue("hidden_act", "\"silu\" in a model with Mamba layers");
+  const std::string activation = fields.String(names.activation, "silu");
+  if (activation != "silu" && activation != "swish") {
+    fields.FailValue(names.activation, "\"silu\" in a model with Mamba layers");
   }
-  if (fields.Bool("mamba_proj_bias", false)) {
-    fields.Fail("mamba_proj_bias", "= true is not supported");
-  }
+  if (fields.Bool(names.biases, false)) fields.Fail(names.biases, "= true is not supported");
   MambaConfig mamba;
-  ReadHeads(fields, config.hidden_size, mamba);
-  mamba.conv_width = fields.Integer("mamba_d_conv", 4, 2, kMostWidth);
-  mamba.conv_bias = fields.Bool("mamba_conv_bias", true);
+  ReadHeads(fields, config.hidden_size, names, mamba);
+  mamba.conv_width = fields.Integer(names.conv_width, 4, 2, kMostWidth);
+  mamba.conv_bias = fields.Bool(names.conv_bias, true);
   ReadSteps(fields, mamba);
   config.mamba = mamba;
 }

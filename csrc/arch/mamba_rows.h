@@ -1,7 +1,8 @@
-// Rows of arch_table.cc: families of which most layers have Mamba-2, and the others attention.
+// Rows of arch_table.cc: families of which most layers have Mamba-2, and others attention.
 #pragma once
 
 #include "arch/expert_rows.h"
+#include "arch/mamba_fields.h"
 #include "arch/tensor_names.h"
 
 namespace mlc_native {
@@ -25,6 +26,8 @@ inline constexpr ProjectionName kGraniteHybridFfn[] = {
 };
 inline constexpr auto kGraniteHybridProjections =
     Join(kSeparateQkv, kOut, kMambaProjections, kGraniteHybridFfn);
+inline constexpr auto kGraniteHybridSplit =
+    Join(kSeparateQkv, kOut, kMambaProjections, kSeparateFfn);
 
 inline constexpr ProjectionName kBambaFfn[] = {
     {"feed_forward.gate_proj", LinearRole::kGateUp, Rows::kFfn},
@@ -42,11 +45,12 @@ constexpr ArchSpec GraniteMoeHybrid() {
   ArchSpec spec = GraniteMoeShared();
   spec.architecture = "GraniteMoeHybridForCausalLM";
   spec.projections = kGraniteHybridProjections;
+  spec.split_projections = kGraniteHybridSplit;
   spec.vectors = kMambaVectors;
   spec.ffn_size_field = "shared_intermediate_size";
   spec.rope_rule = RopeRule::kIfNamed;
   spec.experts.may_have_none = true;
-  spec.has_mamba_layers = true;
+  spec.mamba = &kUsualMambaFields;
   return spec;
 }
 
@@ -60,7 +64,7 @@ constexpr ArchSpec Bamba() {
           .out_bias = kAttentionBias,
           .ffn_bias = kMlpBias,
           .reads_partial_rotary_factor = true,
-          .has_mamba_layers = true,
+          .mamba = &kUsualMambaFields,
           .defaults = {.vocab_size = 128000,
                        .num_attention_heads = 32,
                        .num_key_value_heads = 8,

@@ -142,26 +142,6 @@ void ReadLatentSizes(const ConfigFields& fields, ModelConfig& config) {
   config.head_dim = latent.rope_dim + latent.kv_rank;
 }
 
-// Of the layers with linear attention, if there are any.
-void ReadDelta(const ConfigFields& fields, ModelConfig& config) {
-  constexpr int64_t kMostHeads = 1024, kMostDim = 1024, kMostWidth = 8;
-  ReadRecurrentLayers(fields, config.layers);
-  if (std::ranges::none_of(config.layers, &LayerConfig::is_recurrent)) return;
-  DeltaConfig delta;
-  delta.num_key_heads = fields.Integer("linear_num_key_heads", 16, 1, kMostHeads);
-  delta.num_value_heads = fields.Integer("linear_num_value_heads", 32, 1, kMostHeads);
-  delta.key_dim = fields.Integer("linear_key_head_dim", 128, 1, kMostDim);
-  delta.value_dim = fields.Integer("linear_value_head_dim", 128, 1, kMostDim);
-  delta.conv_width = fields.Integer("linear_conv_kernel_dim", 4, 2, kMostWidth);
-  if (delta.num_value_heads % delta.num_key_heads != 0) {
-    fields.FailValue("linear_num_value_heads", "a multiple of \"linear_num_key_heads\" = " +
-                                                   std::to_string(delta.num_key_heads));
-  }
-  const bool splits = fields.Bool("has_split_qkvz_proj", false);
-  if (splits && !config.arch->split_qkvz.empty()) config.projections = config.arch->split_qkvz;
-  config.delta = delta;
-}
-
 void ReadSizes(const ConfigFields& fields, const TextSizes& sizes, ModelConfig& config) {
   const ArchDefaults& absent = config.arch->defaults;
   const auto first = [](int64_t size, int64_t or_else) { return size != 0 ? size : or_else; };
@@ -181,8 +161,12 @@ void ReadSizes(const ConfigFields& fields, const TextSizes& sizes, ModelConfig& 
   const bool as_heads = fields.IsNull("num_key_value_heads") || absent.num_key_value_heads == 0;
   config.num_kv_heads =
       size("num_key_value_heads", as_heads ? config.num_heads : absent.num_key_value_heads);
-  config.layers.resize(static_cast<size_t>(
-      fields.Integer("num_hidden_layers", OrRequired(sizes.num_layers), 1, kMaxLayers)));
+  if (config.arch->has_single_blocks) {
+    config.layers = ReadBlocks(fields);
+  } else {
+    config.layers.resize(static_cast<size_t>(
+        fields.Integer("num_hidden_layers", OrRequired(sizes.num_layers), 1, kMaxLayers)));
+  }
   config.max_positions =
       fields.Integer("max_position_embeddings", absent.max_position_embeddings, 1, kMaxPositions);
   if (config.num_heads % config.num_kv_heads != 0) {
@@ -205,6 +189,11 @@ void ReadSizes(const ConfigFields& fields, const TextSizes& sizes, ModelConfig& 
 
 void ReadExpertLayers(const ConfigFields& fields, ModelConfig& config) {
   const ExpertRule& rule = config.arch->experts;
+  if (config.arch->has_single_blocks) {
+    const bool has_some = std::ranges::any_of(config.layers, &LayerConfig::has_experts);
+    if (has_some) config.experts = ReadExperts(fields, rule);
+    return;
+  }
   config.experts = ReadExperts(fields, rule);
   const std::vector<bool> sparse = ReadSparseLayers(fields, rule, config.layers.size());
   for (size_t i = 0; i < sparse.size(); ++i) config.layers[i].has_experts = sparse[i];
@@ -235,15 +224,17 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
                         bool gelu_is_tanh, const TextSizes& sizes = {}) {
   ModelConfig config;
   config.arch = &arch;
-  config.projections = arch.projections;
+  const bool splits =
+      !arch.split_projections.empty() && fields.Bool("has_split_projections", false);
+  config.projections = splits ? arch.split_projections : arch.projections;
   config.norm_weight_offset = arch.norm_weight_offset;
   ReadSizes(fields, sizes, config);
   ReadLayerMath(fields, gelu_is_tanh, config);
   if (config.latent && config.latent->q_rank == 0 && config.qkv_bias) {
     fields.Fail("attention_bias", "is not supported where \"q_lora_rank\" is null");
   }
-  config.layers = ReadLayers(fields, arch, config.layers.size());
-  if (arch.has_delta_layers) ReadDelta(fields, config);
+  ReadLayers(fields, arch, config.layers);
+  ReadDelta(fields, config);
   ReadShortConvolutions(fields, config);
   ReadMamba(fields, config);
   config.gates_attention = arch.gates_attention;

@@ -257,17 +257,24 @@ void ReadLayerMath(const ConfigFields& fields, bool gelu_is_tanh, ModelConfig& c
 // blocks of twice the size if use_double_wide_mlp.
 void ReadLayerSizes(const ConfigFields& fields, ModelConfig& config);
 
+// Of a family with arch.has_delta_layers, sets config.delta if layers have linear attention, and
+// which ones. Throws LoadError.
+void ReadDelta(const ConfigFields& fields, ModelConfig& config);
+
 // Of a family with arch.has_short_convolutions, sets config.convolution and which layers have one,
 // and the size of feed-forward blocks. Throws LoadError.
 void ReadShortConvolutions(const ConfigFields& fields, ModelConfig& config);
 
-// Of a family with arch.has_mamba_layers, sets config.mamba and which layers have it. Requires: the
-// decoder's sizes and activation are known. Throws LoadError.
+// Of a family with arch.mamba, sets config.mamba and which layers have it. Requires: the decoder's
+// sizes are known, and the kinds of layers that are one block. Throws LoadError.
 //
-// Those layers have it that layer_types calls "mamba" or "linear_attention"; without layer_types,
-// all but those of attn_layer_indices. Fields: mamba_expand, mamba_n_heads, mamba_d_head,
-// mamba_n_groups, mamba_d_state, mamba_d_conv, mamba_conv_bias, time_step_limit.
+// Other layers have it where layer_types calls them "mamba" or "linear_attention"; without
+// layer_types, all but those of attn_layer_indices. Fields: those of arch.mamba, time_step_limit.
 void ReadMamba(const ConfigFields& fields, ModelConfig& config);
+
+// Of a family with arch.has_single_blocks: a layer for each entry of layers_block_type, or for each
+// letter of hybrid_override_pattern, with the blocks that it has. Throws LoadError.
+std::vector<LayerConfig> ReadBlocks(const ConfigFields& fields);
 
 // Of a family with arch.reads_layer_inputs, sets config.layer_inputs. Requires: its norm_eps is
 // known. Throws LoadError.

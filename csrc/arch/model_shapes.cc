@@ -32,7 +32,7 @@ bool ModelConfig::has_equal_layers() const {
 
 size_t ModelConfig::last_writer() const {
   size_t last = layers.size() - 1;
-  while (layers[last].reads_other_kv()) --last;
+  while (!layers[last].is_recurrent && !layers[last].has_own_kv()) --last;
   return last;
 }
 
@@ -40,7 +40,7 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
   switch (role) {
     case LinearRole::kQkv:
     case LinearRole::kOut:
-      return layer.is_recurrent ? 0 : 1;
+      return layer.has_attention && !layer.is_recurrent ? 1 : 0;
     case LinearRole::kDeltaInputs:
     case LinearRole::kDeltaOut:
       return layer.is_recurrent ? 1 : 0;
@@ -48,7 +48,7 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
       return layer.is_recurrent && delta ? 1 : 0;
     case LinearRole::kGateUp:
     case LinearRole::kDown:
-      return layer.has_experts ? 0 : 1;
+      return layer.has_ffn && !layer.has_experts ? 1 : 0;
     case LinearRole::kRouter:
       return layer.has_experts ? 1 : 0;
     case LinearRole::kExpertGateUp:
@@ -93,9 +93,9 @@ int64_t ModelConfig::linear_rows(const LayerConfig& layer, LinearRole role) cons
     case LinearRole::kRouter:
       return experts->router_rows();
     case LinearRole::kExpertGateUp:
-      return 2 * experts->ffn_size;
+      return (arch->plain_ffn ? 1 : 2) * experts->ffn_size;
     case LinearRole::kSharedGateUp:
-      return 2 * experts->shared_ffn_size;
+      return (arch->plain_ffn ? 1 : 2) * experts->shared_ffn_size;
     case LinearRole::kQueryUp:
       return query_up_size();
     case LinearRole::kHeadKeyUp:
@@ -165,8 +165,9 @@ bool ModelConfig::has_norm(const LayerConfig& layer, NormRole role) const {
   if (role == NormRole::kQ && latent) return latent->q_rank > 0;
   if (role == NormRole::kPostLayerInput) return layer_inputs.has_value();
   if (IsOfExpertsBeside(role)) return layer.has_experts;
+  const bool no_queries = layer.is_recurrent || !layer.has_attention;
   const bool is_of_kv = role == NormRole::kK || role == NormRole::kV;
-  if (is_of_kv ? !layer.has_own_kv() : role == NormRole::kQ && layer.is_recurrent) return false;
+  if (is_of_kv ? !layer.has_own_kv() : role == NormRole::kQ && no_queries) return false;
   if (role == NormRole::kQ || role == NormRole::kK) return qk_norm != QkNorm::kNone;
   if (role == NormRole::kPreFfn) return !parallel_blocks || arch->has_parallel_norms;
   if (role == NormRole::kPostAttention || role == NormRole::kPostFfn) return has_post_norms;

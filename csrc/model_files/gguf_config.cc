@@ -253,7 +253,7 @@ class ConfigWriter {
                                             std::to_string(heads));
     }
     json_.Add("linear_value_head_dim", size / heads);
-    json_.Add("has_split_qkvz_proj", !Has("blk.0.ssm_in.weight"));
+    json_.Add("has_split_projections", !Has("blk.0.ssm_in.weight"));
   }
 
   // What llama.cpp knows by the family.

@@ -41,12 +41,12 @@ KvStorage::KvStorage(const ModelConfig& config, kernels::KvFormat format, int64_
                            "max_total_sequence_length");
   std::byte* data = storage_.data();
   for (const LayerConfig& layer : config.layers) {
-    if (layer.is_recurrent) {
-      layers_.push_back({});
-      continue;
-    }
     if (layer.reads_other_kv()) {
       layers_.push_back(layers_.at(static_cast<size_t>(layer.kv_source)));
+      continue;
+    }
+    if (!layer.has_own_kv()) {
+      layers_.push_back({});
       continue;
     }
     const size_t bytes = bytes_of(layer);

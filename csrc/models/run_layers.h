@@ -132,9 +132,21 @@ bool IsRecurrent(const Weights& weights) {
   return weights.num_experts(LinearRole::kDeltaInputs) > 0;
 }
 
+// Mostly both; a layer that is one block alone has one of them.
+template <typename Weights>
+bool HasAttention(const Weights& weights) {
+  return IsRecurrent(weights) || weights.num_experts(LinearRole::kQkv) > 0;
+}
+template <typename Weights>
+bool HasFeedForward(const Weights& weights) {
+  return weights.num_experts(LinearRole::kGateUp) > 0 ||
+         weights.num_experts(LinearRole::kRouter) > 0;
+}
+
 // Attention of a layer, up to what kOut or kDeltaOut reads.
 template <typename Weights, typename Ops>
 void Attention(const Weights& weights, size_t layer, Ops& ops) {
+  if (!HasAttention(weights)) return;
   if constexpr (RunsDeltaLayers<Ops>) {
     if (IsRecurrent(weights)) {
       const bool has_gates = weights.num_experts(LinearRole::kDeltaGates) > 0;
@@ -158,10 +170,19 @@ void Attention(const Weights& weights, size_t layer, Ops& ops) {
   ops.Attend(layer);
 }
 
+// The first linear of the feed-forward block. It is that of the layer where this is one block.
+template <typename Weights, typename Ops>
+void BeginFeedForward(const Weights& weights, size_t layer, LinearRole role, Ops& ops) {
+  ops.Project(layer, role);
+  if constexpr (CopiesStreams<Ops>) {
+    if (!HasAttention(weights)) ops.CopyStream(layer);
+  }
+}
+
 // The experts of a layer: from the input to the output.
 template <typename Weights, typename Ops>
 void MixtureOfExperts(const Weights& weights, size_t layer, Ops& ops) {
-  ops.Project(layer, LinearRole::kRouter);
+  BeginFeedForward(weights, layer, LinearRole::kRouter, ops);
   ops.ChooseExperts(layer);
   if (weights.num_experts(LinearRole::kSharedGateUp) > 0) {
     ops.Project(layer, LinearRole::kSharedGateUp);
@@ -204,7 +225,7 @@ void FeedForward(const Weights& weights, size_t layer, Ops& ops) {
       return MixtureOfExperts(weights, layer, ops);
     }
   }
-  ops.Project(layer, LinearRole::kGateUp);
+  BeginFeedForward(weights, layer, LinearRole::kGateUp, ops);
   ops.Activate(layer);
   ops.Project(layer, LinearRole::kDown);
 }
@@ -232,24 +253,33 @@ void EndLayer(const Weights& weights, size_t layer, const Norm& next_norm, Ops& 
   ops.AddAndNormalize(*post_norm, next_norm);
 }
 
+// From what kOut or kDeltaOut reads to the input of the next block, which is `next_norm`'s where
+// blocks follow one another.
+template <typename Weights, typename Norm, typename Ops>
+void FinishAttention(const Weights& weights, size_t layer, const Norm& next_norm, Ops& ops) {
+  // Where the second of two parallel blocks has a norm of its own, it is of the same residual.
+  const bool is_parallel = ops.HasParallelBlocks();
+  if (is_parallel && weights.norm(NormRole::kPreFfn).weight != decltype(Norm::weight){}) {
+    ops.Normalize(weights.norm(NormRole::kPreFfn));
+  }
+  ops.Project(layer, IsRecurrent(weights) ? LinearRole::kDeltaOut : LinearRole::kOut);
+  if (is_parallel) return ops.AddAndKeepInput();
+  ops.AddAndNormalize(weights.norm(NormRole::kPostAttention), next_norm);
+}
+
 // The part of a layer behind attention.
 template <typename Matrix, typename Vector, DecoderOps<Vector> Ops>
 void FinishLayer(const DecoderWeights<Matrix, Vector>& weights, size_t layer, Ops& ops) {
   const LayerWeights<Matrix, Vector>& w = weights.layers[layer];
   const bool is_last = layer + 1 == weights.layers.size();
-  // Where the second of two parallel blocks has a norm of its own, it is of the same residual.
-  if (ops.HasParallelBlocks() && w.norm(NormRole::kPreFfn).weight != Vector{}) {
-    ops.Normalize(w.norm(NormRole::kPreFfn));
-  }
-  ops.Project(layer, IsRecurrent(w) ? LinearRole::kDeltaOut : LinearRole::kOut);
-  if (ops.HasParallelBlocks()) {
-    ops.AddAndKeepInput();
-  } else {
-    ops.AddAndNormalize(w.norm(NormRole::kPostAttention), w.norm(NormRole::kPreFfn));
-  }
-  FeedForward(w, layer, ops);
   const auto& next =
       is_last ? weights.final_norm : weights.layers[layer + 1].norm(NormRole::kPreAttention);
+  if (HasAttention(w)) {
+    const bool has_more = HasFeedForward(w);
+    FinishAttention(w, layer, has_more ? w.norm(NormRole::kPreFfn) : next, ops);
+    if (!has_more) return;
+  }
+  FeedForward(w, layer, ops);
   EndLayer(w, layer, next, ops);
 }
 

@@ -239,6 +239,7 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
 
 void Transformer::Ops::ActivateRows(const Activations& x, int64_t ffn, int64_t num_rows) {
   kernels::ActivateArgs args{.activation = config_.activation,
+                             .gated = !config_.arch->plain_ffn,
                              .x = x.data,
                              .ldx = x.width,
                              .out = x.data,

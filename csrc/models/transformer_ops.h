@@ -124,7 +124,7 @@ class Transformer::Ops {
   kernels::MixArgs MixOfChosen() const;
   void RunExperts(size_t layer, LinearRole role, const Activations& x, const int32_t* rows,
                   const Activations& y);
-  // In place, on the first ffn of 2 ffn columns.
+  // In place, on the first ffn of 2 ffn columns, or of ffn without gates.
   void ActivateRows(const Activations& x, int64_t ffn, int64_t num_rows);
 
   Transformer& model_;

@@ -90,6 +90,11 @@ void CheckWideHeads(const ModelConfig& config) {
 
 // Checks the requirements of the kernels.
 void CheckSizes(const ModelConfig& config) {
+  if (config.arch->has_single_blocks) {
+    throw LoadError("device",
+                    "layers of one block alone are not supported on CUDA; run the model with "
+                    "\"device\" = \"cpu\"");
+  }
   if (config.convolution || config.mamba) {
     const std::string layers =
         config.mamba ? "layers with Mamba-2" : "layers with short convolutions";

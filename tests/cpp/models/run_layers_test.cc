@@ -44,6 +44,15 @@ struct RecordingOps {
   void Head() { Add("head"); }
 };
 
+NamedWeights::Layer::Linears Linears(std::initializer_list<LinearRole> roles) {
+  NamedWeights::Layer::Linears linears;
+  for (const LinearRole role : roles) linears.push_back({{role}, {}});
+  return linears;
+}
+NamedWeights::Layer::Linears LinearsOfBoth() {
+  return Linears({LinearRole::kQkv, LinearRole::kOut, LinearRole::kGateUp, LinearRole::kDown});
+}
+
 NamedWeights TwoLayers() {
   NamedWeights weights;
   for (const std::string i : {"0", "1"}) {
@@ -52,7 +61,7 @@ NamedWeights TwoLayers() {
     norms[static_cast<size_t>(NormRole::kPostAttention)].weight = "attended" + i;
     norms[static_cast<size_t>(NormRole::kPreFfn)].weight = "ffn" + i;
     norms[static_cast<size_t>(NormRole::kPostFfn)].weight = "done" + i;
-    weights.layers.push_back({{}, norms});
+    weights.layers.push_back({LinearsOfBoth(), norms});
   }
   weights.final_norm.weight = "final";
   return weights;
@@ -93,7 +102,7 @@ TEST(RunLayers, ParallelBlocksReadTheSameInput) {
     for (NormRole role : {NormRole::kPreAttention, NormRole::kPostFfn}) {
       norms[static_cast<size_t>(role)] = layer.norm(role);
     }
-    layer = {{}, norms};
+    layer = {LinearsOfBoth(), norms};
   }
   RecordingOps ops{.parallel = true};
   RunLayers(weights, ops);
@@ -158,6 +167,42 @@ TEST(RunLayers, FinishesTheLastLayerForEachPartOfTheRows) {
   ASSERT_NE(second, ops.calls.end());
   ASSERT_EQ(*(second - 1), "head");
   EXPECT_EQ(std::vector(first, second - 1), std::vector(second, ops.calls.end() - 1));
+}
+
+// A feed-forward block, attention and a feed-forward block, each of them a layer.
+NamedWeights BlocksAlone() {
+  NamedWeights weights;
+  for (const bool attends : {false, true, false}) {
+    NamedWeights::Layer::Norms norms;
+    norms[static_cast<size_t>(NormRole::kPreAttention)].weight =
+        "in" + std::to_string(weights.layers.size());
+    weights.layers.push_back({attends ? Linears({LinearRole::kQkv, LinearRole::kOut})
+                                      : Linears({LinearRole::kGateUp, LinearRole::kDown}),
+                              norms});
+  }
+  weights.final_norm.weight = "final";
+  return weights;
+}
+
+// The last layer has no keys and values.
+struct BlockOps : CopyingOps {
+  size_t last_writer() const { return 1; }
+};
+
+TEST(RunLayers, LayersMayBeOneBlockAlone) {
+  BlockOps ops;
+  ops.num_parts = 1;
+  RunLayers(BlocksAlone(), ops);
+  EXPECT_EQ(ops.calls, (std::vector<std::string>{
+                           "embed",
+                           "norm in0",  //
+                           "gate_up0",      "stream0", "activate0", "down0",
+                           "add  norm in1",  //
+                           "qkv1",          "stream1", "kv1",       "attend1", "keep",
+                           "out1",
+                           "add  norm in2",  //
+                           "gate_up2",      "stream2", "activate2", "down2",   "add  norm final",
+                           "last streams",  "head",    "keep"}));
 }
 
 using Layer = NamedWeights::Layer;

@@ -10,6 +10,7 @@
 
 #include "arch/arch_spec.h"
 #include "arch/draft_config.h"
+#include "arch/mamba_fields.h"
 #include "arch/model_config.h"
 #include "weights/decoder_map.h"
 #include "weights/weight_map.h"
@@ -68,9 +69,16 @@ std::string TinyConfig(const std::string& architecture, const std::string& given
       add("linear_key_head_dim", "16");
       add("linear_value_head_dim", "24");
     }
-    if (arch->has_mamba_layers) {
-      add("mamba_n_heads", "4");
-      add("mamba_d_state", "24");
+    if (arch->mamba != nullptr) {
+      add(arch->mamba->num_heads, "4");
+      add(arch->mamba->state_dim, "24");
+    }
+    if (arch->has_single_blocks) {
+      add(arch->mamba->head_dim, "12");
+      add(arch->mamba->num_groups, "2");
+      add("head_dim", "16");
+      add(experts.ffn_size, "24");
+      add(experts.shared_size, "40");
     }
     for (const Requirement& each : arch->requirements) {
       add(each.field, '"' + std::string(each.values.front()) + '"');

@@ -1,0 +1,30 @@
+// How the config.json of a family calls the sizes of its layers with Mamba-2. A row of names;
+// immutable, any thread.
+#pragma once
+
+#include <cstdint>
+
+namespace mlc_native {
+
+// A null pointer is a field that the family lacks.
+struct MambaFields {
+  const char* activation = "hidden_act";  // which must be SiLU
+  const char* num_heads = "mamba_n_heads";
+  const char* head_dim = "mamba_d_head";
+  const char* num_groups = "mamba_n_groups";
+  const char* state_dim = "mamba_d_state";
+  const char* conv_width = "mamba_d_conv";
+  const char* conv_bias = "mamba_conv_bias";
+  const char* biases = "mamba_proj_bias";  // of both projections, which is not supported
+  const char* expand = "mamba_expand";     // hidden_size * this is the size of all heads together
+
+  struct Absent {          // values of absent fields
+    int64_t head_dim = 0;  // 0: as the size of all heads says
+    int64_t num_groups = 1;
+    int64_t state_dim = 256;
+  } absent{};
+};
+
+inline constexpr MambaFields kUsualMambaFields{};
+
+}  // namespace mlc_native
