@@ -4,6 +4,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -44,7 +46,7 @@ class Converter {
     const GgufFile& first = parts.first();
     const std::string key = std::string(family_.name) + ".attention.head_count";
     heads_ = first.IntegerOfLayers(key).value_or(0);
-    const bool may_differ = family_.layers_differ || family_.has_convolutions;
+    const bool may_differ = family_.layers_differ || family_.has_convolutions || family_.has_mamba;
     if (may_differ && first.IsList(key + "_kv")) {
       kv_heads_of_layers_ = first.Integers(key + "_kv");
     } else {
@@ -113,7 +115,7 @@ class Converter {
                     .begin = tensor.begin,
                     .bytes = tensor.bytes};
     const GgufTensorName* name =
-        layer.empty() ? FindGgufTensorOutside(stored) : FindGgufTensor(family_, stored);
+        layer.empty() ? FindGgufTensorOutside(family_, stored) : FindGgufTensor(family_, stored);
     const std::string before = layer.empty() ? "" : "model.layers." + std::string(layer) + '.';
     const std::string after = ending.empty() ? "" : '.' + std::string(ending);
     if (name == nullptr) {
@@ -127,9 +129,9 @@ class Converter {
     if (name->plain.find('#') != name->plain.npos) return AddEach(file, info, out);
     FindTiles(file, name->value_heads, &info);
     info.is_negative_power = name->is_negative_power;
-    FitDimensions(*name, &info.shape);
+    if (!name->has_ending || ending != "bias") FitDimensions(*name, &info.shape);
     if (family_.interleaves_heads && stored == "attn_q") Interleave(file, heads_, &info);
-    if (family_.interleaves_heads && stored == "attn_k") Interleave(file, kv_heads_, &info);
+    if (family_.interleaves_heads && stored == "attn_k") Interleave(file, KvHeads(layer), &info);
     Put(std::move(info), out);
   }
 
@@ -143,6 +145,9 @@ class Converter {
 
   static void FitDimensions(const GgufTensorName& name, std::vector<int64_t>* shape) {
     const size_t count = name.num_dimensions;
+    if (count == 1 && shape->size() > 1) {
+      *shape = {std::accumulate(shape->begin(), shape->end(), int64_t{1}, std::multiplies())};
+    }
     const size_t place = std::min(name.place_of_ones, shape->size());
     const auto at = [&] { return shape->begin() + static_cast<std::ptrdiff_t>(place); };
     while (count > shape->size()) shape->insert(at(), 1);

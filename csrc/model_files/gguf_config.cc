@@ -183,7 +183,7 @@ class ConfigWriter {
   // Whether a key says something else where heads are made of latents, or layers differ.
   bool HasOwnMeaning(std::string_view key) const {
     const bool is_of_heads = key == "attention.head_count_kv" || key == "attention.key_length";
-    if (family_.has_convolutions) return key == "attention.head_count_kv";
+    if (family_.has_convolutions || family_.has_mamba) return key == "attention.head_count_kv";
     return family_.layers_differ ? is_of_heads || key == "feed_forward_length"
                                  : family_.is_latent && is_of_heads;
   }
@@ -191,6 +191,7 @@ class ConfigWriter {
   void WriteSizes() {
     if (family_.layers_differ) return WriteGgufLayerSizes(parts_, family_.name, json_);
     if (family_.has_convolutions) WriteGgufConvolutions(parts_, family_.name, json_);
+    if (family_.has_mamba) WriteGgufMamba(parts_, family_.name, json_);
     family_.is_latent ? WriteLatentSizes() : WriteDerivedSizes();
     WriteRope();
   }

@@ -1,6 +1,7 @@
 #include "model_files/gguf_families.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <string>
 
@@ -132,6 +133,27 @@ constexpr GgufTensorName kHybrid[] = {
     {"nextn.embed_tokens", "embed_tokens"},
     {"nextn.shared_head_head", "shared_head.head"},
 };
+// Granite 4 H, and Bamba, which the same converter writes. Some vectors are columns, and a norm has
+// a row for each group.
+constexpr GgufTensorName kMamba[] = {
+    {"ssm_in", "mamba.in_proj"},
+    {"ssm_conv1d", "mamba.conv1d", true, 3, 1},
+    {"ssm_a", "mamba.A_log", false, 1, 0, GgufValueHeads::kNone, true},
+    {"ssm_dt", "mamba.dt_bias", false},
+    {"ssm_d", "mamba.D", false, 1},
+    {"ssm_norm", "mamba.norm", true, 1},
+    {"ssm_out", "mamba.out_proj"},
+};
+constexpr GgufTensorName kBambaAlone[] = {
+    {"output_norm", "model.final_layernorm"}, {"ffn_norm", "pre_ff_layernorm"},
+    {"ffn_gate", "feed_forward.gate_proj"},   {"ffn_up", "feed_forward.up_proj"},
+    {"ffn_down", "feed_forward.down_proj"},
+};
+constexpr auto kBamba = [] {
+  std::array<GgufTensorName, std::size(kMamba) + std::size(kBambaAlone)> names;
+  std::ranges::copy(kBambaAlone, std::ranges::copy(kMamba, names.begin()).out);
+  return names;
+}();
 constexpr GgufTensorName kHunYuan[] = {
     {"attn_q_norm", "self_attn.query_layernorm"},
     {"attn_k_norm", "self_attn.key_layernorm"},
@@ -244,6 +266,18 @@ constexpr GgufFamily kFamilies[] = {
      .variant = "GraniteMoeSharedForCausalLM",
      .interleaves_heads = true,
      .gating = GgufGating::kSoftmax},
+    {.name = "granitehybrid",
+     .architecture = "BambaForCausalLM",
+     .where_true = "rope.scaling.finetuned",
+     .interleaves_heads = true,
+     .has_mamba = true,
+     .names = kBamba},
+    {.name = "granitehybrid",
+     .architecture = "GraniteMoeHybridForCausalLM",
+     .interleaves_heads = true,
+     .has_mamba = true,
+     .gating = GgufGating::kSoftmax,
+     .names = kMamba},
     {.name = "smollm3", .architecture = "SmolLM3ForCausalLM", .interleaves_heads = true},
     {.name = "chatglm", .architecture = "GlmForCausalLM", .names = kFusedFfn},
     {.name = "glm4",
@@ -321,10 +355,15 @@ const GgufTensorName* Find(std::span<const GgufTensorName> names, std::string_vi
 
 const GgufFamily& FamilyOf(const GgufFile& file) {
   const std::string name = file.String(kArchitecture).value_or("");
-  const auto* found = std::ranges::find(kFamilies, name, &GgufFamily::name);
+  const auto* found = std::ranges::find_if(kFamilies, [&](const GgufFamily& family) {
+    return family.name == name &&
+           (family.where_true.empty() ||
+            file.Bool(name + '.' + std::string(family.where_true)).value_or(false));
+  });
   if (found != std::end(kFamilies)) return *found;
   std::string list;
   for (const GgufFamily& family : kFamilies) {
+    if (!family.where_true.empty()) continue;  // its name follows
     list += (list.empty() ? "" : ", ") + std::string(family.name);
   }
   file.Fail(kArchitecture, "= " + JsonExcerpt(JsonValue(name)) +
@@ -336,8 +375,9 @@ const GgufTensorName* FindGgufTensor(const GgufFamily& family, std::string_view 
   return own != nullptr ? own : Find(kInLayers, stored);
 }
 
-const GgufTensorName* FindGgufTensorOutside(std::string_view stored) {
-  return Find(kOutside, stored);
+const GgufTensorName* FindGgufTensorOutside(const GgufFamily& family, std::string_view stored) {
+  const GgufTensorName* own = Find(family.names, stored);
+  return own != nullptr ? own : Find(kOutside, stored);
 }
 
 }  // namespace mlc_native

@@ -28,9 +28,10 @@ struct GgufTensorName {
   // "model.layers.7.<plain>.weight". A "#" stands for a number: the tensor joins one of these for
   // each element of its first dimension.
   std::string_view plain;
-  bool has_ending = true;     // ".weight" or ".bias" follows `plain`
-  size_t num_dimensions = 0;  // with as many of size 1 as that takes; 0: as stored
-  size_t place_of_ones = 0;   // so many dimensions are in front of those of size 1
+  bool has_ending = true;  // ".weight" or ".bias" follows `plain`
+  // With as many of size 1 as that takes, or all elements in one dimension; 0: as stored.
+  size_t num_dimensions = 0;
+  size_t place_of_ones = 0;  // so many dimensions are in front of those of size 1
   GgufValueHeads value_heads = GgufValueHeads::kNone;
   bool is_negative_power = false;  // of the weight x, -e^x is stored
 };
@@ -41,6 +42,8 @@ enum class GgufGating : int64_t { kNone, kSoftmax, kSigmoid, kSoftmaxOfChosen };
 struct GgufFamily {
   std::string_view name;          // general.architecture
   std::string_view architecture;  // of config.json
+  // A row in front of another one of the same name: it is for files where this key is true.
+  std::string_view where_true{};
   // Where the metadata has this key, other than 0, the architecture is another one.
   std::string_view variant_key{};
   std::string_view variant{};
@@ -53,6 +56,7 @@ struct GgufFamily {
   bool is_latent = false;               // attention: the sizes of its heads have keys of their own
   bool layers_differ = false;           // in their sizes (gguf_layer_sizes.h)
   bool has_convolutions = false;        // in layers without KV heads, of which there is a list
+  bool has_mamba = false;               // likewise Mamba-2
   bool is_hybrid = false;               // most layers have linear attention
   bool tiles_value_heads = false;       // of linear attention: they have the order of TiledHeads
   bool adds_one_to_norms = false;       // they are stored as norm_weight_offset + weight
@@ -70,6 +74,6 @@ MLC_NATIVE_PRIVATE_API const GgufFamily& FamilyOf(const GgufFile& file);
 
 // Returns what `stored` is in the layers of a family, or outside of them; nullptr: nothing.
 const GgufTensorName* FindGgufTensor(const GgufFamily& family, std::string_view stored);
-const GgufTensorName* FindGgufTensorOutside(std::string_view stored);
+const GgufTensorName* FindGgufTensorOutside(const GgufFamily& family, std::string_view stored);
 
 }  // namespace mlc_native

@@ -30,20 +30,9 @@ class LayerSizes {
     WriteRopes();
   }
 
-  // Layers without KV heads have a convolution.
   void WriteConvolutions() {
-    ReadNumLayers();
-    const std::vector<int64_t> kv_heads = OfLayers(kKvHeads);
-    const auto first = std::ranges::find_if(kv_heads, [](int64_t heads) { return heads != 0; });
-    if (first == kv_heads.end()) Fail(kKvHeads, "has no layer with attention");
-    json_.Add("num_key_value_heads", *first).Name("layer_types").BeginArray();
-    for (int64_t heads : kv_heads) {
-      if (heads != 0 && heads != *first) {
-        Fail(kKvHeads, "differs among layers with attention, which is not supported");
-      }
-      json_.Put(heads == 0 ? "conv" : "full_attention");
-    }
-    json_.EndArray().Add("conv_L_cache", Required("shortconv.l_cache"));
+    WriteKindsByKvHeads("conv", "full_attention");
+    json_.Add("conv_L_cache", Required("shortconv.l_cache"));
     json_.Add("block_auto_adjust_ff_dim", false);
     if (const auto eps = file_.Number(Key("attention.layer_norm_rms_epsilon"))) {
       json_.Add("norm_eps", *eps);
@@ -54,8 +43,54 @@ class LayerSizes {
     }
   }
 
+  void WriteMamba() {
+    const std::vector<int64_t> kv_heads = WriteKindsByKvHeads("mamba", "attention");
+    const auto has = [&](const auto& layer, const char* tensor) {
+      return parts_.Has("blk." + std::to_string(layer - kv_heads.begin()) + tensor);
+    };
+    const auto mamba = std::ranges::find(kv_heads, 0);
+    const auto attending = std::ranges::find_if(kv_heads, std::identity());
+    json_.Add("attention_bias", has(attending, ".attn_q.bias"));
+    json_.Add("mamba_conv_bias", has(mamba, ".ssm_conv1d.bias"));
+    const int64_t inner = Required("ssm.inner_size"), heads = Required("ssm.time_step_rank");
+    const int64_t hidden = Required("embedding_length");
+    if (heads < 1 || inner % heads != 0) NotAMultiple(inner, "ssm.time_step_rank", heads);
+    if (hidden < 1 || inner % hidden != 0) NotAMultiple(inner, "embedding_length", hidden);
+    json_.Add("mamba_n_heads", heads).Add("mamba_d_head", inner / heads);
+    json_.Add("mamba_expand", inner / hidden).Add("mamba_n_groups", Required("ssm.group_count"));
+    json_.Add("mamba_d_state", Required("ssm.state_size"));
+    json_.Add("mamba_d_conv", Required("ssm.conv_kernel"));
+    json_.Add("has_split_projections", true);
+    if (!file_.Has(Key("expert_count"))) json_.Add("num_local_experts", 0);
+    if (!file_.Has(Key("expert_shared_feed_forward_length"))) {
+      json_.Add("shared_intermediate_size", Required("feed_forward_length"));
+    }
+  }
+
  private:
   std::string Key(std::string_view name) const { return family_ + "." + std::string(name); }
+
+  [[noreturn]] void NotAMultiple(int64_t inner, std::string_view key, int64_t divisor) const {
+    Fail("ssm.inner_size", "= " + std::to_string(inner) + " must be a multiple of " + Key(key) +
+                               " = " + std::to_string(divisor));
+  }
+
+  // Layers without KV heads are of another kind. Returns the KV heads of all.
+  std::vector<int64_t> WriteKindsByKvHeads(const char* without, const char* with) {
+    ReadNumLayers();
+    const std::vector<int64_t> kv_heads = OfLayers(kKvHeads);
+    const auto first = std::ranges::find_if(kv_heads, [](int64_t heads) { return heads != 0; });
+    if (first == kv_heads.end()) Fail(kKvHeads, "has no layer with attention");
+    json_.Add("num_key_value_heads", *first).Name("layer_types").BeginArray();
+    for (int64_t heads : kv_heads) {
+      if (heads != 0 && heads != *first) {
+        Fail(kKvHeads, "differs among layers with attention, which is not supported");
+      }
+      json_.Put(heads == 0 ? without : with);
+    }
+    json_.EndArray();
+    return kv_heads;
+  }
 
   [[noreturn]] void Fail(std::string_view key, const std::string& what) const {
     file_.Fail(Key(key), what);
@@ -236,6 +271,10 @@ void WriteGgufLayerSizes(const GgufParts& parts, std::string_view family, JsonWr
 
 void WriteGgufConvolutions(const GgufParts& parts, std::string_view family, JsonWriter& json) {
   LayerSizes(parts, family, json).WriteConvolutions();
+}
+
+void WriteGgufMamba(const GgufParts& parts, std::string_view family, JsonWriter& json) {
+  LayerSizes(parts, family, json).WriteMamba();
 }
 
 }  // namespace mlc_native

@@ -33,8 +33,8 @@ bool SaysNothingOfOthers(const GgufTensor& tensor) {
   const std::string_view name = tensor.name;
   const auto has = [&](std::string_view part) { return name.find(part) != name.npos; };
   return tensor.shape.size() < 2 || name.ends_with(".bias") || has("_norm.") ||
-         has("ffn_gate_inp") || has("shortconv.conv") || has("ssm_conv1d") || has("ssm_alpha") ||
-         has("ssm_beta") || has("ssm_ba") ||
+         has("ffn_gate_inp") || has("shortconv.conv") || has("ssm_conv1d") || has("ssm_a") ||
+         has("ssm_beta") || has("ssm_ba") || has("ssm_d") ||
          (has("per_layer_model_proj") && tensor.type->name == "F32");
 }
 

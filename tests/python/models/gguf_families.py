@@ -18,6 +18,7 @@ from gguf import MODEL_ARCH as Arch
 from gguf_gemma4 import add_gemma4_factors, add_gemma4_sizes, gemma4_change
 from gguf_hybrid import HYBRID, add_hybrid_sizes, hybrid_change, nextn_name
 from gguf_lfm2 import LFM2, add_lfm2_sizes, lfm2_change
+from gguf_mamba import MAMBA, add_mamba_sizes, mamba_change
 from quantized_checkpoints import Tensors
 
 ARCHITECTURES = {
@@ -52,6 +53,8 @@ ARCHITECTURES = {
     "GraniteForCausalLM": Arch.GRANITE,
     "GraniteMoeForCausalLM": Arch.GRANITE_MOE,
     "GraniteMoeSharedForCausalLM": Arch.GRANITE_MOE,
+    "GraniteMoeHybridForCausalLM": Arch.GRANITE_HYBRID,
+    "BambaForCausalLM": Arch.GRANITE_HYBRID,
     "SmolLM3ForCausalLM": Arch.SMOLLM3,
     "GlmForCausalLM": Arch.CHATGLM,
     "Glm4ForCausalLM": Arch.GLM4,
@@ -81,8 +84,8 @@ ARCHITECTURES = {
     "OlmoForCausalLM": Arch.OLMO,
 }
 PERMUTED = {
-    Arch.LLAMA, Arch.MISTRAL3, Arch.GRANITE, Arch.GRANITE_MOE, Arch.SMOLLM3, Arch.ARCEE,
-    Arch.INTERNLM2, Arch.OLMO,
+    Arch.LLAMA, Arch.MISTRAL3, Arch.GRANITE, Arch.GRANITE_MOE, Arch.GRANITE_HYBRID, Arch.SMOLLM3,
+    Arch.ARCEE, Arch.INTERNLM2, Arch.OLMO,
 }  # fmt: skip
 ADDS_ONE = {Arch.GEMMA, Arch.GEMMA2, Arch.GEMMA3, Arch.NEMOTRON}
 SIGMOID = {Arch.GLM4_MOE, Arch.MINIMAXM2, Arch.DOTS1, Arch.EXAONE_MOE}
@@ -186,12 +189,14 @@ def change_of(arch: Arch, config: Config, name: str) -> Change:
         return Change(*gemma4)
     if arch in LFM2 and (lfm2 := lfm2_change(plain)):
         return Change(*lfm2)
+    if arch in MAMBA and (mamba := mamba_change(config, plain)):
+        return Change(*mamba)
     if arch in ADDS_ONE and name.endswith("norm.weight"):
         one = np.float32(1)
         return Change((plain,), lambda t: [t + one], lambda p: p[0] - one)
     if arch == Arch.GPT_OSS:
         return gpt_oss_change(plain)
-    if arch == Arch.GRANITE_MOE and (change := granite_change(plain)):
+    if arch in (Arch.GRANITE_MOE, Arch.GRANITE_HYBRID) and (change := granite_change(plain)):
         return change
     turn = turned if arch == Arch.QWEN3VLMOE else lambda tensor: tensor
     if name.endswith("experts.gate_up_proj"):
@@ -279,7 +284,7 @@ def add_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
     else:
         writer.add_key_length(dim)
         writer.add_value_length(dim)
-    if arch in (Arch.GRANITE, Arch.GRANITE_MOE):
+    if "residual_multiplier" in config:
         writer.add_attention_scale(config["attention_multiplier"])
         writer.add_embedding_scale(config["embedding_multiplier"])
         writer.add_residual_scale(config["residual_multiplier"])
@@ -298,6 +303,8 @@ def add_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
         add_gemma4_sizes(writer, config)
     if arch in LFM2:
         add_lfm2_sizes(writer, config, arch)
+    if arch in MAMBA:
+        add_mamba_sizes(writer, config)
 
 
 def add_latent_sizes(writer: gguf.GGUFWriter, config: Config) -> int:
