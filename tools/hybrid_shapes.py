@@ -40,6 +40,12 @@ GRANITE_MAMBA: dict[str, Any] = {
     "position_embedding_type": "nope", "embedding_multiplier": 6.0, "residual_multiplier": 0.4,
     "attention_multiplier": 0.15, "logits_scaling": 3.0, "tie_word_embeddings": False,
 }  # fmt: skip
+# Each layer is one block alone. transformers would raise short steps to time_step_min, which
+# NVIDIA's own code does not.
+NEMOTRON_H: dict[str, Any] = {
+    "model_type": "nemotron_h", **TINY, "head_dim": 24, "mamba_num_heads": 8, "mamba_head_dim": 24,
+    "n_groups": 2, "ssm_state_size": 20, "conv_kernel": 4, "time_step_min": 1e-30,
+}  # fmt: skip
 KINDS_OF_LAYERS = ["full_attention", "linear_attention", "linear_attention"]
 
 HYBRID_SHAPES: dict[str, dict[str, Any]] = {
@@ -90,6 +96,24 @@ HYBRID_SHAPES: dict[str, dict[str, Any]] = {
         "model_type": "bamba", **MAMBA, "attn_layer_indices": [1, 3], "mamba_n_heads": 32,
         "mamba_d_head": 6, "mamba_n_groups": 4, "mamba_d_state": 7, "mamba_d_conv": 3,
         "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False,
+    },
+    # The last block is an MLP, and blocks of one kind follow one another.
+    "tiny-nemotron_h": {
+        **NEMOTRON_H, "mlp_bias": True, "tie_word_embeddings": False,
+        "layers_block_type": [
+            "mlp", "linear_attention", "linear_attention", "mlp", "full_attention",
+            "linear_attention", "mlp", "mlp",
+        ],
+    },
+    "tiny-nemotron_h_moe": {
+        **NEMOTRON_H, "mamba_num_heads": 16, "mamba_head_dim": 12, "n_groups": 1,
+        "ssm_state_size": 33, "use_conv_bias": False, "n_routed_experts": 8, "n_group": 2,
+        "topk_group": 1, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
+        "moe_shared_expert_intermediate_size": 80, "routed_scaling_factor": 1.5,
+        "tie_word_embeddings": False,
+        "layers_block_type": [
+            "linear_attention", "moe", "full_attention", "mlp", "moe", "full_attention",
+        ],
     },
     # The last layer is recurrent, and each value head has queries of its own.
     "tiny-qwen3_5": {

@@ -322,6 +322,10 @@ _LFM2_EXPERTS = {
     "experts.gate_up_proj": ("experts.{}.w1.weight", "experts.{}.w3.weight"),
     "experts.down_proj": ("experts.{}.w2.weight",),
 }
+_NEMOTRON_EXPERTS = {
+    "experts.up_proj": ("experts.{}.up_proj.weight",),
+    "experts.down_proj": ("experts.{}.down_proj.weight",),
+}
 HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "lfm2_moe": _LFM2_EXPERTS,
     "qwen3_moe": _QWEN_EXPERTS,
@@ -339,6 +343,7 @@ HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "granitemoe": _GRANITE_EXPERTS,
     "granitemoeshared": _GRANITE_EXPERTS,
     "granitemoehybrid": _GRANITE_EXPERTS,
+    "nemotron_h": _NEMOTRON_EXPERTS,
     "dots1": _QWEN_EXPERTS,
     "hunyuan_v1_moe": _QWEN_EXPERTS,
     "glm4v_moe": _QWEN_EXPERTS,
@@ -359,6 +364,8 @@ HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "mlp.experts.down_proj": ("mlp.experts.down_proj" + TRANSPOSED,),
     },
 }
+# How names begin in transformers, and on the hub.
+HUB_PREFIXES = {"nemotron_h": ("model.", "backbone.")}
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
@@ -419,6 +426,9 @@ def make_checkpoint(
         std = 0.15 if like.startswith("tiny-") else 0.02
     names = HUB_NAMES.get(fields["model_type"], {}) if hub_names else {}
     weights = _spelled(_weights(model, dtype, std), names)
+    if hub_names and fields["model_type"] in HUB_PREFIXES:
+        own, spelled = HUB_PREFIXES[fields["model_type"]]
+        weights = [replace(w, name=w.name.replace(own, spelled, 1)) for w in weights]
     if mxfp4:
         weights = [part for weight in weights for part in _in_mxfp4(weight)]
         config.quantization_config = {"quant_method": "mxfp4"}
@@ -518,9 +528,9 @@ def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
             mean, spread = next(v for end, v in CONSTANTS.items() if name.endswith(end)), 0.0
         elif name.endswith("sinks"):
             spread = 2.0  # as far apart as scores are
-        elif name.endswith(("linear_attn.A_log", "mamba.A_log")):
+        elif name.endswith(".A_log"):
             spread = 1.0
-        elif name.endswith(("linear_attn.dt_bias", "mamba.dt_bias")):
+        elif name.endswith(".dt_bias"):
             mean, spread = -4.0, 1.0  # heads remember tens to hundreds of tokens
         elif name.endswith("linear_attn.norm.weight"):
             mean, spread = 1.0, 0.2

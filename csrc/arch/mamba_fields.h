@@ -26,5 +26,16 @@ struct MambaFields {
 };
 
 inline constexpr MambaFields kUsualMambaFields{};
+inline constexpr MambaFields kNemotronMambaFields{
+    .activation = "mamba_hidden_act",
+    .num_heads = "mamba_num_heads",
+    .head_dim = "mamba_head_dim",
+    .num_groups = "n_groups",
+    .state_dim = "ssm_state_size",
+    .conv_width = "conv_kernel",
+    .conv_bias = "use_conv_bias",
+    .biases = "use_bias",
+    .expand = nullptr,
+    .absent = {.head_dim = 64, .num_groups = 8, .state_dim = 128}};
 
 }  // namespace mlc_native

@@ -73,6 +73,91 @@ constexpr ArchSpec Bamba() {
                        .partial_rotary_factor = 0.5}};
 }
 
-inline constexpr ArchSpec kMambaRows[] = {GraniteMoeHybrid(), Bamba()};
+// ---- Nemotron-H: each layer is one block ----
+
+inline constexpr ProjectionName kNemotronHProjections[] = {
+    {"mixer.q_proj", LinearRole::kQkv, Rows::kQ},
+    {"mixer.k_proj", LinearRole::kQkv, Rows::kKv},
+    {"mixer.v_proj", LinearRole::kQkv, Rows::kValues},
+    {"mixer.o_proj", LinearRole::kOut, Rows::kHidden},
+    {"mixer.in_proj", LinearRole::kDeltaInputs, Rows::kMambaInputs},
+    {"mixer.out_proj", LinearRole::kDeltaOut, Rows::kHidden},
+    {"mixer.up_proj", LinearRole::kGateUp, Rows::kFfn},
+    {"mixer.down_proj", LinearRole::kDown, Rows::kHidden},
+};
+inline constexpr VectorName kNemotronHVectors[] = {
+    {"mixer.conv1d.weight", VectorRole::kConvolution},
+    {"mixer.conv1d.bias", VectorRole::kConvolutionBias},
+    {"mixer.A_log", VectorRole::kDecay},
+    {"mixer.dt_bias", VectorRole::kDecayBias},
+    {"mixer.D", VectorRole::kSkip},
+    {"mixer.norm.weight", VectorRole::kDeltaNorm},
+};
+inline constexpr NormName kNemotronHNorms[] = {{"norm", NormRole::kPreAttention}};
+// The hub's, and that of the memory of transformers.
+inline constexpr std::string_view kNemotronHPrefixes[] = {"backbone.", "model."};
+inline constexpr std::string_view kNemotronHParts[] = {"mtp."};  // a head that guesses
+inline constexpr ProjectionName kNemotronHRouter[] = {
+    {"mixer.gate", LinearRole::kRouter, Rows::kExperts},
+    {"mixer.shared_experts.up_proj", LinearRole::kSharedGateUp, Rows::kSharedFfn},
+    {"mixer.shared_experts.down_proj", LinearRole::kSharedDown, Rows::kHidden},
+};
+inline constexpr ProjectionName kNemotronHEach[] = {
+    {"mixer.experts.#.up_proj", LinearRole::kExpertGateUp, Rows::kExpertFfn},
+    {"mixer.experts.#.down_proj", LinearRole::kExpertDown, Rows::kHidden},
+};
+inline constexpr ProjectionName kNemotronHJoined[] = {
+    {"mixer.experts.up_proj", LinearRole::kExpertGateUp, Rows::kExpertFfn, ""},
+    {"mixer.experts.down_proj", LinearRole::kExpertDown, Rows::kHidden, ""},
+};
+inline constexpr auto kNemotronHEachShared = Join(kNemotronHRouter, kNemotronHEach);
+inline constexpr auto kNemotronHJoinedShared = Join(kNemotronHRouter, kNemotronHJoined);
+inline constexpr ExpertSpelling kNemotronHSpellings[] = {
+    {kNemotronHEachShared, "mixer.gate.e_score_correction_bias"},
+    {kNemotronHJoinedShared, "mixer.gate.e_score_correction_bias"},
+};
+inline constexpr std::string_view kNull[] = {"null"};
+inline constexpr Requirement kWithoutLatentExperts[] = {
+    {"moe_latent_size", kNull, "experts that read a projection of their input"}};
+
+constexpr ArchSpec NemotronH() {
+  return {.architecture = "NemotronHForCausalLM",
+          .projections = kNemotronHProjections,
+          .norms = kNemotronHNorms,
+          .names = {.prefixes = kNemotronHPrefixes,
+                    .embeddings = "embeddings.weight",
+                    .final_norm = "norm_f"},
+          .ignored_prefixes = kNemotronHParts,
+          .requirements = kWithoutLatentExperts,
+          .vectors = kNemotronHVectors,
+          .norm_eps_field = "layer_norm_epsilon",
+          .ffn_bias = kMlpBias,
+          .plain_ffn = true,
+          .activation_field = "mlp_hidden_act",
+          .default_activation = "relu2",
+          .rope_rule = RopeRule::kNoLayer,
+          .experts = {.num_experts = "n_routed_experts",
+                      .shared_size = "moe_shared_expert_intermediate_size",
+                      .renormalize = "norm_topk_prob",
+                      .scale = "routed_scaling_factor",
+                      .reads_groups = true,
+                      .score = kernels::RouterScore::kSigmoid,
+                      .spellings = kNemotronHSpellings,
+                      .absent = {.num_experts = 8,
+                                 .num_chosen = 2,
+                                 .ffn_size = 7688,
+                                 .shared_size = 7688,
+                                 .renormalize = true}},
+          .mamba = &kNemotronMambaFields,
+          .has_single_blocks = true,
+          .defaults = {.vocab_size = 131072,
+                       .num_attention_heads = 32,
+                       .num_key_value_heads = 8,
+                       .head_dim = 128,
+                       .max_position_embeddings = 4096,
+                       .norm_eps = 1e-5}};
+}
+
+inline constexpr ArchSpec kMambaRows[] = {GraniteMoeHybrid(), Bamba(), NemotronH()};
 
 }  // namespace mlc_native

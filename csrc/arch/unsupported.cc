@@ -18,7 +18,6 @@ constexpr UnsupportedArchitecture kTable[] = {
     {"ZambaForCausalLM", "state-space layers (Mamba)"},
     {"Zamba2ForCausalLM", "state-space layers (Mamba)"},
     {"JambaForCausalLM", "state-space layers (Mamba)"},
-    {"NemotronHForCausalLM", "state-space layers (Mamba)"},
     {"Lfm2VlForConditionalGeneration", "images"},
     {"RecurrentGemmaForCausalLM", "recurrent layers"},
     {"RwkvForCausalLM", "recurrent layers"},

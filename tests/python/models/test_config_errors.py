@@ -97,6 +97,7 @@ def test_wrong_config_field(llama: Path, fields: dict[str, Any], message: str) -
 
 
 MAMBA = "tiny-granitemoehybrid_mamba"
+NEMOTRON = "tiny-nemotron_h"
 
 
 @pytest.mark.parametrize(
@@ -133,6 +134,19 @@ MAMBA = "tiny-granitemoehybrid_mamba"
         (MAMBA, {"time_step_limit": [0.2, 0.1]}, '"time_step_limit" must be a list of two numbers'),
         (MAMBA, {"time_step_limit": [0.0, "x"]}, '"time_step_limit" must be a list of two numbers'),
         ("tiny-bamba", {"attn_layer_indices": [5]}, '"attn_layer_indices" has 5, which is no'),
+        (NEMOTRON, {"layers_block_type": ["conv"]}, '"conv" is not supported; supported: mamba, a'),
+        (NEMOTRON, {"layers_block_type": ["mlp"] * 8}, "has no layer with attention or Mamba-2"),
+        (NEMOTRON, {"layers_block_type": []}, "has no layer with attention or Mamba-2"),
+        (
+            NEMOTRON,
+            {"layers_block_type": None, "hybrid_override_pattern": "MX"},
+            '"hybrid_override_pattern" must be a text of the letters M (Mamba-2), * (attention)',
+        ),
+        (NEMOTRON, {"use_bias": True}, '"use_bias" = true is not supported'),
+        (NEMOTRON, {"mamba_hidden_act": "gelu"}, '"mamba_hidden_act" must be "silu" in a model'),
+        (NEMOTRON, {"mamba_head_dim": 1025}, '"mamba_head_dim" must be an integer in [1, 1024]'),
+        (NEMOTRON, {"n_groups": 3}, '"n_groups" must be a divisor of "mamba_num_heads" = 8'),
+        (NEMOTRON, {"moe_latent_size": 32}, "then needs experts that read a projection"),
         (
             "tiny-glm46v",
             {"text_config": {"model_type": "qwen3"}},

@@ -184,6 +184,18 @@ READINGS: dict[str, tuple[str, dict[str, Any]]] = {
         "tiny-granitemoehybrid_mamba",
         {"time_step_limit": ..., "mamba_d_head": "auto"},
     ),
+    "nemotron-h-pattern": (
+        "tiny-nemotron_h",
+        {"layers_block_type": ..., "hybrid_override_pattern": "-MM-*M--"},
+    ),
+    "nemotron-h-kinds-of-layers": (
+        "tiny-nemotron_h_moe",
+        {"layers_block_type": ["mamba", "moe", "attention", "mlp", "moe", "attention"]},
+    ),
+    "nemotron-h-two-lists": (
+        "tiny-nemotron_h",
+        {"hybrid_override_pattern": "M", "num_hidden_layers": 1},
+    ),
     "vaultgemma-windows": (
         "tiny-vaultgemma",
         {"layer_types": ..., "attn_logit_softcapping": ..., "final_logit_softcapping": ...},
@@ -269,6 +281,8 @@ def test_a_config_of_sizes_alone(
     kept = SIZES | {"model_type"} | ({"head_dim"} if like in NEED_HEAD_DIM else set())
     if like.startswith("tiny-granitemoehybrid") or like == "tiny-lfm2_moe":
         kept |= {"layer_types"}  # the default is another kind, or none
+    if like.startswith("tiny-nemotron_h"):
+        kept |= {"mamba_num_heads", "time_step_min"}
     if SHAPES[like].get("mamba_n_heads"):
         kept |= {"attn_layer_indices", "mamba_n_heads"}
     monkeypatch.setitem(SHAPES, like, {k: v for k, v in SHAPES[like].items() if k in kept})

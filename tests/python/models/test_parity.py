@@ -120,6 +120,26 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
         "tiny-bamba",
         {"mamba_n_heads": 1, "mamba_d_head": "auto", "mamba_n_groups": 1, "mamba_d_conv": 2},
     ),
+    "nemotron-h-steps-with-limits": (  # transformers reads one field, NVIDIA's own code the other
+        "tiny-nemotron_h",
+        {"time_step_min": 0.02, "time_step_limit": [0.02, float("inf")]},
+    ),
+    "nemotron-h-attention-last": (
+        "tiny-nemotron_h",
+        {"layers_block_type": ["full_attention", "mlp", "linear_attention", "full_attention"]},
+    ),
+    "nemotron-h-without-mamba": (
+        "tiny-nemotron_h",
+        {"layers_block_type": ["mlp", "full_attention", "mlp", "full_attention", "mlp"]},
+    ),
+    "nemotron-h-experts-alone-behind-mamba": (
+        "tiny-nemotron_h_moe",
+        {
+            **{"layers_block_type": ["full_attention", "linear_attention", "moe", "moe"]},
+            **{"mlp_bias": True},
+            **{"n_group": 1, "norm_topk_prob": False, "use_conv_bias": True},
+        },
+    ),
     "moe-no-shared-expert": ("tiny-granitemoeshared", {"shared_intermediate_size": 0}),
     "moe-every-second-layer": (
         "tiny-qwen3_moe",

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.emulated(slow=True)
 
 MODELS = [
     "tiny-qwen3_5_text", "tiny-lfm2", "tiny-lfm2_moe", "tiny-granitemoehybrid_mamba",
-    "tiny-granitemoehybrid_moe", "tiny-bamba",
+    "tiny-granitemoehybrid_moe", "tiny-bamba", "tiny-nemotron_h", "tiny-nemotron_h_moe",
 ]  # fmt: skip
 
 
@@ -138,7 +138,12 @@ def test_a_draft_model_with_states_is_refused(model: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("like", "layers"), [("tiny-lfm2", "short convolutions"), ("tiny-bamba", "Mamba-2")]
+    ("like", "layers"),
+    [
+        ("tiny-lfm2", "with short convolutions"),
+        ("tiny-bamba", "with Mamba-2"),
+        ("tiny-nemotron_h", "of one block alone"),
+    ],
 )
 def test_cuda_refuses_what_it_lacks(
     tmp_path: Path, settings: dict[str, Any], is_cpu: bool, like: str, layers: str
@@ -146,5 +151,5 @@ def test_cuda_refuses_what_it_lacks(
     if is_cpu:
         pytest.skip("CPUs run these models")
     path = make_checkpoint(like, tmp_path / like)
-    with pytest.raises(LoadError, match=f"layers with {layers} are not supported on CUDA"):
+    with pytest.raises(LoadError, match=f"layers {layers} are not supported on CUDA"):
         MLCEngine(str(path), **settings)
