@@ -107,6 +107,7 @@ ALL_CHOSEN = {
     "tiny-gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 4},
     "tiny-gemma4_text-experts": {"num_experts": 4, "top_k_experts": 4},
 }
+RECURRENT = ["tiny-granitemoehybrid_mamba", "tiny-nemotron_h"]
 
 
 @functools.cache
@@ -119,7 +120,8 @@ def random_reference(family: str, folder: Path) -> tuple[Path, list[Text], list[
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize(("precision", "error"), [("bfloat16", 0.02), ("q8", 0.06), ("q4", 0.25)])
 @pytest.mark.parametrize(
-    "family", ["tiny-qwen3", "tiny-llama", "tiny-gemma2", "tiny-gemma4_text", *ALL_CHOSEN]
+    "family",
+    ["tiny-qwen3", "tiny-llama", "tiny-gemma2", "tiny-gemma4_text", *RECURRENT, *ALL_CHOSEN],
 )
 def test_random_checkpoints(
     family: str,

@@ -77,6 +77,21 @@ def test_a_chat_starts_from_its_last_turn(model: str, settings: dict[str, Any]) 
     assert turns[0] == turns[1]
 
 
+@pytest.mark.parametrize("quantization", ["q8", "q4"])
+def test_cached_states_of_quantized_models(
+    model: str, settings: dict[str, Any], quantization: str, is_cpu: bool
+) -> None:
+    settings = settings if is_cpu else settings | {"dtype": "bfloat16"}
+    texts = []
+    for mode in ("disable", "radix"):
+        options = {"prefix_cache_mode": mode, "quantization": quantization, **settings}
+        with MLCEngine(model, **options) as engine:
+            said = [answer(engine, SYSTEM + "?" * more) for more in (1, 2, 2, 30)]
+        texts.append([text for text, _ in said])
+        assert (said[-1][1] > 0) == (mode == "radix")
+    assert texts[0] == texts[1]
+
+
 def test_a_shared_beginning_is_found_from_the_third_time_on(
     model: str, settings: dict[str, Any]
 ) -> None:
