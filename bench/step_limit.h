@@ -128,7 +128,8 @@ class Limit {
   double AttentionOperations(const StepShape& step) const {
     const int64_t values = config_.latent ? config_.latent->kv_rank : config_.head_dim;
     const int64_t products = config_.num_heads * (config_.head_dim + values);
-    return 2 * static_cast<double>(products * step.sequences) * step.Keys() * NumLayers(false);
+    return 2 * static_cast<double>(products * step.sequences) * step.Keys() *
+           NumLayers(&LayerConfig::attends);
   }
   // A state is multiplied with a key and with a query, scaled, and gets the product of two vectors;
   // with Mamba-2 it is not multiplied with a key.
@@ -137,11 +138,11 @@ class Limit {
     const int64_t cells = config_.mamba ? config_.mamba->values_size() * config_.mamba->state_dim
                                         : config_.delta->values_size() * config_.delta->key_dim;
     return (config_.mamba ? 5 : 7) * static_cast<double>(cells * step.sequences * step.rows) *
-           NumLayers(true);
+           NumLayers(&LayerConfig::is_recurrent);
   }
-  double NumLayers(bool are_recurrent) const {
-    return static_cast<double>(
-        std::ranges::count(config_.layers, are_recurrent, &LayerConfig::is_recurrent));
+  template <typename Property>
+  double NumLayers(Property property) const {
+    return static_cast<double>(std::ranges::count(config_.layers, true, property));
   }
 
   const ModelConfig& config_;

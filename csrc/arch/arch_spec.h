@@ -92,6 +92,8 @@ struct ArchSpec {
   bool has_short_convolutions = false;
   bool adjusts_ffn_size = false;       // block_ff_dim, block_auto_adjust_ff_dim and what it reads
   const MambaFields* mamba = nullptr;  // some layers have Mamba-2
+  bool attends_beside_mamba = false;   // all layers have both, beside each other
+  bool reads_matrix_scales = false;    // ReadMatrixScales
   // Each layer is one block alone: attention, Mamba-2, a feed-forward block or experts
   // (ReadBlocks).
   bool has_single_blocks = false;

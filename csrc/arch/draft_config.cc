@@ -121,11 +121,10 @@ ModelConfig ReadEagle(const std::string& folder, const ModelConfig& target,
 
 // What the layer of a head in the target's folder has: the target's last one that has attention.
 LayerConfig LayerOfHead(const ModelConfig& config) {
-  const auto attends = std::find_if(
-      config.layers.rbegin(), config.layers.rend(),
-      [](const LayerConfig& layer) { return layer.has_attention && !layer.is_recurrent; });
+  const auto attends = std::find_if(config.layers.rbegin(), config.layers.rend(),
+                                    [](const LayerConfig& layer) { return layer.attends(); });
   LayerConfig layer = attends == config.layers.rend() ? config.layers.back() : *attends;
-  layer.is_recurrent = false;
+  layer.is_recurrent = layer.attends_beside = false;
   layer.has_attention = layer.has_ffn = true;
   return layer;
 }

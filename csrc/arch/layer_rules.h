@@ -25,6 +25,7 @@ struct LayerConfig {
   bool has_ffn = true;        // a feed-forward block or experts
   // It has a state in place of keys and values: linear attention, a short convolution or Mamba-2.
   bool is_recurrent = false;
+  bool attends_beside = false;  // it has a state beside keys and values instead
   // Sizes of its own; 0: those of ModelConfig.
   int64_t own_head_dim = 0;
   int64_t own_kv_heads = 0;
@@ -34,7 +35,8 @@ struct LayerConfig {
   bool keys_are_values = false;  // one projection gives both
 
   bool reads_other_kv() const { return kv_source != kOwnKv; }
-  bool has_own_kv() const { return has_attention && !is_recurrent && !reads_other_kv(); }
+  bool attends() const { return has_attention && (!is_recurrent || attends_beside); }
+  bool has_own_kv() const { return attends() && !reads_other_kv(); }
   // Whether all that is computed is as in a layer that says nothing of its own.
   bool has_usual_sizes() const {
     return own_head_dim == 0 && own_kv_heads == 0 && own_ffn_size == 0 && !reads_other_kv() &&

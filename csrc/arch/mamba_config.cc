@@ -65,10 +65,13 @@ void ReadSteps(const ConfigFields& fields, MambaConfig& mamba) {
 int64_t ReadHeadDim(const ConfigFields& fields, const MambaFields& names, int64_t hidden_size,
                     int64_t num_heads) {
   constexpr int64_t kMostDim = 1024, kMostExpand = 64;
-  const int64_t expand = fields.Integer(names.expand, 2, 1, kMostExpand);
-  const int64_t size = hidden_size * expand;
-  const std::string sizes =
-      '"' + std::string(names.expand) + "\" * \"hidden_size\" = " + std::to_string(size);
+  int64_t size = hidden_size * fields.Integer(names.expand, 2, 1, kMostExpand);
+  std::string sizes = '"' + std::string(names.expand) + "\" * \"hidden_size\"";
+  if (names.size != nullptr && !fields.IsNull(names.size)) {
+    size = fields.Integer(names.size, names.absent.size, 1, kMaxDimension);
+    sizes = '"' + std::string(names.size) + '"';
+  }
+  sizes += " = " + std::to_string(size);
   if (size % num_heads != 0) fields.FailValue(names.num_heads, "a divisor of " + sizes);
   const JsonValue* const dim = fields.Find(names.head_dim);
   const bool is_auto = dim == nullptr || (dim->is_string() && dim->AsString() == "auto");
@@ -107,7 +110,11 @@ void ReadMamba(const ConfigFields& fields, ModelConfig& config) {
   constexpr int64_t kMostWidth = 8;
   if (config.arch->mamba == nullptr) return;
   const MambaFields& names = *config.arch->mamba;
-  if (!config.arch->has_single_blocks) ReadMambaLayers(fields, config.layers);
+  if (config.arch->attends_beside_mamba) {
+    for (LayerConfig& layer : config.layers) layer.is_recurrent = layer.attends_beside = true;
+  } else if (!config.arch->has_single_blocks) {
+    ReadMambaLayers(fields, config.layers);
+  }
   if (std::ranges::none_of(config.layers, &LayerConfig::is_recurrent)) return;
   const std::string activation = fields.String(names.activation, "silu");
   if (activation != "silu" && activation != "swish") {
@@ -119,6 +126,12 @@ void ReadMamba(const ConfigFields& fields, ModelConfig& config) {
   mamba.conv_width = fields.Integer(names.conv_width, 4, 2, kMostWidth);
   mamba.conv_bias = fields.Bool(names.conv_bias, true);
   ReadSteps(fields, mamba);
+  if (names.norm != nullptr) mamba.has_norm = fields.Bool(names.norm, false);
+  constexpr char kGateLast[] = "mamba_norm_before_gate";
+  if (names.norm != nullptr && mamba.has_norm && fields.Bool(kGateLast, true)) {
+    fields.Fail(kGateLast,
+                "= true is not supported where \"" + std::string(names.norm) + "\" is true");
+  }
   config.mamba = mamba;
 }
 

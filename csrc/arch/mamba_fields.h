@@ -16,16 +16,21 @@ struct MambaFields {
   const char* conv_width = "mamba_d_conv";
   const char* conv_bias = "mamba_conv_bias";
   const char* biases = "mamba_proj_bias";  // of both projections, which is not supported
-  const char* expand = "mamba_expand";     // hidden_size * this is the size of all heads together
+  const char* expand = "mamba_expand";     // hidden_size * this is the size of all heads together,
+  const char* size = nullptr;              // unless this says it
+  const char* norm = nullptr;  // whether there is one of what the heads give; without it: there is
 
   struct Absent {          // values of absent fields
     int64_t head_dim = 0;  // 0: as the size of all heads says
     int64_t num_groups = 1;
     int64_t state_dim = 256;
+    int64_t size = 0;
   } absent{};
 };
 
 inline constexpr MambaFields kUsualMambaFields{};
+inline constexpr MambaFields kFalconMambaFields{
+    .size = "mamba_d_ssm", .norm = "mamba_rms_norm", .absent = {.size = 1024}};
 inline constexpr MambaFields kNemotronMambaFields{
     .activation = "mamba_hidden_act",
     .num_heads = "mamba_num_heads",

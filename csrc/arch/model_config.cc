@@ -237,6 +237,7 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
   ReadDelta(fields, config);
   ReadShortConvolutions(fields, config);
   ReadMamba(fields, config);
+  ReadMatrixScales(fields, config);
   config.gates_attention = arch.gates_attention;
   ReadLayerSizes(fields, config);
   ReadLayerInputs(fields, config);

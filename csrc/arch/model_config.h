@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -75,6 +76,7 @@ struct MambaConfig {
   int64_t head_dim = 0;
   int64_t conv_width = 0;
   bool conv_bias = false;
+  bool has_norm = true;  // of what the heads give
   float shortest_step = 0;
   float longest_step = std::numeric_limits<float>::infinity();
 
@@ -82,6 +84,18 @@ struct MambaConfig {
   int64_t values_size() const { return num_heads * head_dim; }
   int64_t conv_size() const { return values_size() + 2 * keys_size(); }
   int64_t inputs_size() const { return values_size() + conv_size() + num_heads; }
+};
+
+// What rows of the matrices of all layers, and their biases, are multiplied with as they are
+// loaded, in place of multiplying what they give.
+struct MatrixScales {
+  float attention_in = 1;  // of queries, keys and values, but not of their biases
+  float keys = 1;
+  float attention_out = 1;
+  std::array<float, 5> mamba_in = {1, 1, 1, 1, 1};  // gates, values, keys, queries, steps
+  float mamba_out = 1;
+  float gates = 1;  // of feed-forward blocks
+  float down = 1;
 };
 
 // Inputs of the layers: each layer gets something of its own of a row's token. It is a row of a
@@ -144,7 +158,8 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::optional<DeltaConfig> delta;              // of the layers with linear attention
   std::optional<ConvolutionConfig> convolution;  // of the layers with a short convolution
   std::optional<MambaConfig> mamba;              // of the layers with Mamba-2
-  bool gates_attention = false;                  // what a q head attends to is gated
+  std::optional<MatrixScales> matrix_scales;
+  bool gates_attention = false;  // what a q head attends to is gated
   std::optional<LayerInputConfig> layer_inputs;
 
   std::optional<DType> dtype;                // what the folder says of the weights
@@ -271,6 +286,13 @@ void ReadShortConvolutions(const ConfigFields& fields, ModelConfig& config);
 // Other layers have it where layer_types calls them "mamba" or "linear_attention"; without
 // layer_types, all but those of attn_layer_indices. Fields: those of arch.mamba, time_step_limit.
 void ReadMamba(const ConfigFields& fields, ModelConfig& config);
+
+// Of a family with arch.reads_matrix_scales, sets config.matrix_scales. Throws LoadError.
+//
+// Fields: attention_in_multiplier, key_multiplier, attention_out_multiplier, ssm_in_multiplier,
+// ssm_multipliers (five), ssm_out_multiplier, mlp_multipliers (of the gates, and of what down
+// gives).
+void ReadMatrixScales(const ConfigFields& fields, ModelConfig& config);
 
 // Of a family with arch.has_single_blocks: a layer for each entry of layers_block_type, or for each
 // letter of hybrid_override_pattern, with the blocks that it has. Throws LoadError.

@@ -40,7 +40,7 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
   switch (role) {
     case LinearRole::kQkv:
     case LinearRole::kOut:
-      return layer.has_attention && !layer.is_recurrent ? 1 : 0;
+      return layer.attends() ? 1 : 0;
     case LinearRole::kDeltaInputs:
     case LinearRole::kDeltaOut:
       return layer.is_recurrent ? 1 : 0;
@@ -165,9 +165,8 @@ bool ModelConfig::has_norm(const LayerConfig& layer, NormRole role) const {
   if (role == NormRole::kQ && latent) return latent->q_rank > 0;
   if (role == NormRole::kPostLayerInput) return layer_inputs.has_value();
   if (IsOfExpertsBeside(role)) return layer.has_experts;
-  const bool no_queries = layer.is_recurrent || !layer.has_attention;
   const bool is_of_kv = role == NormRole::kK || role == NormRole::kV;
-  if (is_of_kv ? !layer.has_own_kv() : role == NormRole::kQ && no_queries) return false;
+  if (is_of_kv ? !layer.has_own_kv() : role == NormRole::kQ && !layer.attends()) return false;
   if (role == NormRole::kQ || role == NormRole::kK) return qk_norm != QkNorm::kNone;
   if (role == NormRole::kPreFfn) return !parallel_blocks || arch->has_parallel_norms;
   if (role == NormRole::kPostAttention || role == NormRole::kPostFfn) return has_post_norms;

@@ -31,7 +31,7 @@ struct MambaArgs {
   float shortest_step = 0;
   float longest_step = std::numeric_limits<float>::infinity();
   const float* skip = nullptr;  // [value_heads]
-  const float* norm = nullptr;  // [values]: its weight
+  const float* norm = nullptr;  // [values]: its weight; null: without a norm
   float norm_eps = 1e-6f;
   float* keys = nullptr;  // [m, 2 keys], dense: where k and q of the rows go
   float* out = nullptr;   // [m, values]

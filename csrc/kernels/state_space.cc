@@ -79,6 +79,7 @@ void Mamba(const Cpu& cpu, const MambaArgs& args) {
     RunHead(*cpu.isa, args, sequence, head, scratch);
   };
   ForHeads(cpu, KernelKind::kMamba, shape.value_heads, args.sequences, args.num_sequences, run);
+  if (args.norm == nullptr) return;
   ForRowsOfSequences(cpu, args, 2 * shape.values(),
                      [&](const DeltaSequence& s, int64_t begin, int64_t end) {
                        cpu.isa->mamba_norm(args, s.row_begin + begin, s.row_begin + end);

@@ -132,10 +132,15 @@ bool IsRecurrent(const Weights& weights) {
   return weights.num_experts(LinearRole::kDeltaInputs) > 0;
 }
 
+template <typename Weights>
+bool Attends(const Weights& weights) {
+  return weights.num_experts(LinearRole::kQkv) > 0;
+}
+
 // Mostly both; a layer that is one block alone has one of them.
 template <typename Weights>
 bool HasAttention(const Weights& weights) {
-  return IsRecurrent(weights) || weights.num_experts(LinearRole::kQkv) > 0;
+  return IsRecurrent(weights) || Attends(weights);
 }
 template <typename Weights>
 bool HasFeedForward(const Weights& weights) {
@@ -143,31 +148,38 @@ bool HasFeedForward(const Weights& weights) {
          weights.num_experts(LinearRole::kRouter) > 0;
 }
 
-// Attention of a layer, up to what kOut or kDeltaOut reads.
-template <typename Weights, typename Ops>
-void Attention(const Weights& weights, size_t layer, Ops& ops) {
-  if (!HasAttention(weights)) return;
-  if constexpr (RunsDeltaLayers<Ops>) {
-    if (IsRecurrent(weights)) {
-      const bool has_gates = weights.num_experts(LinearRole::kDeltaGates) > 0;
-      ops.Project(layer, LinearRole::kDeltaInputs);
-      if (has_gates) ops.Project(layer, LinearRole::kDeltaGates);
-      if constexpr (CopiesStreams<Ops>) ops.CopyStream(layer);
-      if constexpr (RunsMamba<Ops>) {
-        if (weights.vector(VectorRole::kSkip) != decltype(weights.vector({})){}) {
-          return ops.RunMamba(layer);
-        }
-      }
-      if constexpr (RunsConvolutions<Ops>) {
-        if (!has_gates) return ops.RunShortConvolution(layer);
-      }
-      return ops.RunDeltaRule(layer);
+// What a layer has in place of keys and values, or beside them: up to what kDeltaOut reads.
+template <typename Weights, RunsDeltaLayers Ops>
+void Recurrence(const Weights& weights, size_t layer, Ops& ops) {
+  const bool has_gates = weights.num_experts(LinearRole::kDeltaGates) > 0;
+  ops.Project(layer, LinearRole::kDeltaInputs);
+  if (has_gates) ops.Project(layer, LinearRole::kDeltaGates);
+  if constexpr (CopiesStreams<Ops>) {
+    if (!Attends(weights)) ops.CopyStream(layer);
+  }
+  if constexpr (RunsMamba<Ops>) {
+    if (weights.vector(VectorRole::kSkip) != decltype(weights.vector({})){}) {
+      return ops.RunMamba(layer);
     }
   }
-  ops.Project(layer, LinearRole::kQkv);
-  if constexpr (CopiesStreams<Ops>) ops.CopyStream(layer);
-  ops.RotateAndWriteKv(layer);
-  ops.Attend(layer);
+  if constexpr (RunsConvolutions<Ops>) {
+    if (!has_gates) return ops.RunShortConvolution(layer);
+  }
+  ops.RunDeltaRule(layer);
+}
+
+// Attention of a layer, up to what kOut reads, and what is in its place or beside it.
+template <typename Weights, typename Ops>
+void Attention(const Weights& weights, size_t layer, Ops& ops) {
+  if (Attends(weights)) {
+    ops.Project(layer, LinearRole::kQkv);
+    if constexpr (CopiesStreams<Ops>) ops.CopyStream(layer);
+    ops.RotateAndWriteKv(layer);
+    ops.Attend(layer);
+  }
+  if constexpr (RunsDeltaLayers<Ops>) {
+    if (IsRecurrent(weights)) Recurrence(weights, layer, ops);
+  }
 }
 
 // The first linear of the feed-forward block. It is that of the layer where this is one block.
@@ -261,6 +273,11 @@ void FinishAttention(const Weights& weights, size_t layer, const Norm& next_norm
   const bool is_parallel = ops.HasParallelBlocks();
   if (is_parallel && weights.norm(NormRole::kPreFfn).weight != decltype(Norm::weight){}) {
     ops.Normalize(weights.norm(NormRole::kPreFfn));
+  }
+  const bool has_both = IsRecurrent(weights) && Attends(weights);
+  if (has_both) {
+    ops.Project(layer, LinearRole::kOut);
+    ops.AddAndKeepInput();
   }
   ops.Project(layer, IsRecurrent(weights) ? LinearRole::kDeltaOut : LinearRole::kOut);
   if (is_parallel) return ops.AddAndKeepInput();

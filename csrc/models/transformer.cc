@@ -69,8 +69,9 @@ int64_t BlockWidth(const ModelConfig& config) {
   const int64_t attention =
       config.attention_gates_size() + QkvWidth(config) + QueryWidth(config) + LatentWidth(config);
   const int64_t gate = config.layer_inputs ? 2 * config.layer_inputs->size : 0;
-  return std::max({attention, OutputInputWidth(config), DeltaWidth(config), FfnWidth(config),
-                   ExpertWidth(config), gate, config.layer_inputs_size()});
+  const int64_t beside = config.arch->attends_beside_mamba ? attention : 0;
+  return std::max({attention, OutputInputWidth(config), beside + DeltaWidth(config),
+                   FfnWidth(config), ExpertWidth(config), gate, config.layer_inputs_size()});
 }
 
 int64_t RouterWidth(const ModelConfig& config) {
@@ -278,9 +279,11 @@ void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
   if (config_.has_states()) {
     const int64_t inputs = config_.recurrent_inputs_size();
     const int64_t num_gates = DeltaGatesWidth(config_);
-    buffers_.delta_inputs = {data, inputs};
-    buffers_.delta_gates = {data + max_num_rows * inputs, num_gates};
-    buffers_.delta_output = {data + max_num_rows * (inputs + num_gates),
+    float* delta = data;  // behind what attention has in the same layers
+    if (config_.arch->attends_beside_mamba) delta += max_num_rows * (width + QueryWidth(config_));
+    buffers_.delta_inputs = {delta, inputs};
+    buffers_.delta_gates = {delta + max_num_rows * inputs, num_gates};
+    buffers_.delta_output = {delta + max_num_rows * (inputs + num_gates),
                              config_.recurrent_outputs_size()};
   }
   if (config_.latent) {

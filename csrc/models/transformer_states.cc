@@ -96,11 +96,13 @@ void Transformer::Ops::CopyStream(size_t layer) {
 bool Transformer::Ops::KeepLastRows() {
   if (std::exchange(has_last_rows_, true)) return false;
   MLC_CHECK(remembered_.empty()) << "rows are moved before all that is remembered has run";
-  const bool is_recurrent = config_.layers[model_.last_writer_].is_recurrent;
+  const LayerConfig& last = config_.layers[model_.last_writer_];
   const Activations* const kept[] = {
-      &buffers_.residual, is_recurrent ? &buffers_.delta_output : &buffers_.attention,
+      &buffers_.residual,
+      last.attends() ? &buffers_.attention : nullptr,
+      last.is_recurrent ? &buffers_.delta_output : nullptr,
       config_.parallel_blocks ? input_ : nullptr,
-      config_.gates_attention && !is_recurrent ? &buffers_.gated_qkv : nullptr,
+      config_.gates_attention && last.attends() ? &buffers_.gated_qkv : nullptr,
       config_.layer_inputs ? &buffers_.layer_inputs : nullptr};
   for (const Activations* x : kept) {
     for (size_t i = 0; x != nullptr && i < model_.last_rows_.size(); ++i) {

@@ -44,6 +44,29 @@ class NormalizedRows : public WeightSource {
   const float eps_;
 };
 
+class MultipliedWeight : public WeightSource {
+ public:
+  MultipliedWeight(std::unique_ptr<WeightSource> stored, int64_t columns, float factor)
+      : WeightSource(stored->parts()),
+        stored_(std::move(stored)),
+        columns_(columns),
+        factor_(factor) {}
+
+  DType dtype() const override { return stored_->dtype(); }
+  int64_t stored_bytes() const override { return stored_->stored_bytes(); }
+  void Load() override { stored_->Load(); }
+  void Drop() override { stored_->Drop(); }
+  void Decode(int64_t begin, int64_t end, float* out) const override {
+    stored_->Decode(begin, end, out);
+    for (int64_t i = 0; i < (end - begin) * columns_; ++i) out[i] *= factor_;
+  }
+
+ private:
+  const std::unique_ptr<WeightSource> stored_;
+  const int64_t columns_;
+  const float factor_;
+};
+
 }  // namespace
 
 std::unique_ptr<WeightSource> Ones() { return std::make_unique<OnesWeight>(); }
@@ -51,6 +74,11 @@ std::unique_ptr<WeightSource> Ones() { return std::make_unique<OnesWeight>(); }
 std::unique_ptr<WeightSource> WithNormalizedRows(std::unique_ptr<WeightSource> stored,
                                                  int64_t columns, float eps) {
   return std::make_unique<NormalizedRows>(std::move(stored), columns, eps);
+}
+
+std::unique_ptr<WeightSource> Multiplied(std::unique_ptr<WeightSource> stored, int64_t columns,
+                                         float factor) {
+  return std::make_unique<MultipliedWeight>(std::move(stored), columns, factor);
 }
 
 }  // namespace mlc_native

@@ -1,5 +1,6 @@
 // Weights that are not as a checkpoint stores them: ones in place of the weights of a norm that has
-// none, and rows that are normalized as they are loaded. Threads: as of WeightSource.
+// none, and those that are normalized or multiplied as they are loaded. Threads: as of
+// WeightSource.
 #pragma once
 
 #include <cstdint>
@@ -15,5 +16,9 @@ std::unique_ptr<WeightSource> Ones();
 // The rows of `stored`, each divided by the root of its mean square and `eps`.
 std::unique_ptr<WeightSource> WithNormalizedRows(std::unique_ptr<WeightSource> stored,
                                                  int64_t columns, float eps);
+
+// The values of `stored`, multiplied.
+std::unique_ptr<WeightSource> Multiplied(std::unique_ptr<WeightSource> stored, int64_t columns,
+                                         float factor);
 
 }  // namespace mlc_native

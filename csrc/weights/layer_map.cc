@@ -36,6 +36,8 @@ class LayerBuilder {
       if (IsOfDelta(vector.role) != layer_.is_recurrent) continue;
       if (vector.role == VectorRole::kExpertScales && !layer_.has_experts) continue;
       if (vector.role == VectorRole::kConvolutionBias && !config_.mamba->conv_bias) continue;
+      const bool is_norm = vector.role == VectorRole::kDeltaNorm;
+      if (is_norm && config_.mamba && !config_.mamba->has_norm) continue;
       AddVector(NameOf(vector.name), vector.role);
     }
     CheckRows();
@@ -178,10 +180,13 @@ class LayerBuilder {
                           linear.matrix,
                           row_offset,
                           place});
+    const ScaleOfRows scale = ScaleOfProjection(config_, projection, row_offset == 0);
+    map_.slots.back().scale = scale.weight;
     if (linear.bias == kAbsent) return;
     place.transposed = false;
     map_.slots.push_back(
         {name + std::string(projection.bias_ending), {rows}, linear.bias, row_offset, place});
+    map_.slots.back().scale = scale.bias;
   }
 
   void AddRunsOfGroups(const ProjectionName& projection, std::span<const RunOfGroup> runs,
@@ -199,6 +204,7 @@ class LayerBuilder {
           .num_rows = step * num_groups, .first = first, .run = run.run, .step = step};
       const int64_t to = row_offset + run.row_offset;
       map_.slots.push_back({name + ".weight", {rows, columns}, linear.matrix, to, {}, part});
+      map_.slots.back().scale = run.scale;
       if (linear.bias != kAbsent) {
         map_.slots.push_back({name + ".bias", {rows}, linear.bias, to, {}, part});
       }

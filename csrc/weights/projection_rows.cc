@@ -79,6 +79,40 @@ std::vector<RunOfGroup> RunsOfGroups(const ModelConfig& config, Rows rows) {
       const int64_t values = heads / config.delta->num_key_heads;
       return {{values, 0}, {values, heads}};
     }
+    case Rows::kMambaInputs: {
+      if (!config.matrix_scales) return {};
+      const MambaConfig& mamba = *config.mamba;
+      std::vector<RunOfGroup> runs;
+      int64_t first = 0;
+      for (const int64_t size : {mamba.values_size(), mamba.values_size(), mamba.keys_size(),
+                                 mamba.keys_size(), mamba.num_heads}) {
+        runs.push_back({size, first, config.matrix_scales->mamba_in[runs.size()]});
+        first += size;
+      }
+      return runs;
+    }
+    default:
+      return {};
+  }
+}
+
+ScaleOfRows ScaleOfProjection(const ModelConfig& config, const ProjectionName& projection,
+                              bool is_first) {
+  if (!config.matrix_scales) return {};
+  const MatrixScales& scales = *config.matrix_scales;
+  const auto both = [](float scale) { return ScaleOfRows{scale, scale}; };
+  switch (projection.role) {
+    case LinearRole::kQkv:
+      if (projection.rows == Rows::kKv) return {scales.attention_in * scales.keys, scales.keys};
+      return {.weight = scales.attention_in};
+    case LinearRole::kOut:
+      return both(scales.attention_out);
+    case LinearRole::kDeltaOut:
+      return both(scales.mamba_out);
+    case LinearRole::kGateUp:
+      return is_first ? both(scales.gates) : ScaleOfRows{};
+    case LinearRole::kDown:
+      return both(scales.down);
     default:
       return {};
   }

@@ -52,6 +52,7 @@ struct WeightSlot {
   int64_t row_offset = 0;
   JoinedPlace joined{};
   RowsOfTensor part{};     // not together with `joined`
+  float scale = 1;         // of its values
   float row_norm_eps = 0;  // above 0: each row is divided by the root of its mean square and this
 
   int64_t rows() const { return shape[0]; }

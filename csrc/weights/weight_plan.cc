@@ -256,10 +256,15 @@ std::unique_ptr<WeightSource> OpenPart(const WeightSet& weights, const WeightSlo
 std::unique_ptr<WeightSource> OpenSlot(const WeightSet& weights, const WeightSlot& slot,
                                        SharedTensors* shared) {
   if (slot.name.empty()) return Ones();
-  if (slot.part.num_rows > 0) return OpenPart(weights, slot, shared);
-  std::unique_ptr<WeightSource> source = weights.Open(slot.name, slot.shape, slot.joined);
-  if (slot.row_norm_eps == 0) return source;
-  return WithNormalizedRows(std::move(source), slot.shape[1], slot.row_norm_eps);
+  std::unique_ptr<WeightSource> source = slot.part.num_rows > 0
+                                             ? OpenPart(weights, slot, shared)
+                                             : weights.Open(slot.name, slot.shape, slot.joined);
+  const int64_t columns = slot.shape.size() > 1 ? slot.shape[1] : 1;
+  if (slot.row_norm_eps != 0) {
+    source = WithNormalizedRows(std::move(source), columns, slot.row_norm_eps);
+  }
+  if (slot.scale == 1) return source;
+  return Multiplied(std::move(source), columns, slot.scale);
 }
 
 // Adds a table of embeddings for a quantized head that is tied to them.

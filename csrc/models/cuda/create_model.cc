@@ -90,10 +90,13 @@ void CheckWideHeads(const ModelConfig& config) {
 
 // Checks the requirements of the kernels.
 void CheckSizes(const ModelConfig& config) {
-  if (config.arch->has_single_blocks) {
-    throw LoadError("device",
-                    "layers of one block alone are not supported on CUDA; run the model with "
-                    "\"device\" = \"cpu\"");
+  if (config.arch->has_single_blocks || config.arch->attends_beside_mamba) {
+    const std::string layers = config.arch->has_single_blocks
+                                   ? "layers of one block alone"
+                                   : "layers with attention beside Mamba-2";
+    throw LoadError("device", layers +
+                                  " are not supported on CUDA; run the model with "
+                                  "\"device\" = \"cpu\"");
   }
   if (config.convolution || config.mamba) {
     const std::string layers =

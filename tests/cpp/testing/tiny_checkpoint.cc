@@ -73,6 +73,7 @@ std::string TinyConfig(const std::string& architecture, const std::string& given
       add(arch->mamba->num_heads, "4");
       add(arch->mamba->state_dim, "24");
     }
+    if (arch->attends_beside_mamba) add(arch->mamba->size, "48");
     if (arch->has_single_blocks) {
       add(arch->mamba->head_dim, "12");
       add(arch->mamba->num_groups, "2");
