@@ -40,6 +40,15 @@ GRANITE_MAMBA: dict[str, Any] = {
     "position_embedding_type": "nope", "embedding_multiplier": 6.0, "residual_multiplier": 0.4,
     "attention_multiplier": 0.15, "logits_scaling": 3.0, "tie_word_embeddings": False,
 }  # fmt: skip
+# Attention beside Mamba-2, of which no size follows from others, and all multipliers.
+FALCON_H1: dict[str, Any] = {
+    "model_type": "falcon_h1", **TINY, "mamba_d_ssm": 96, "mamba_n_heads": 8, "mamba_d_head": 12,
+    "mamba_n_groups": 2, "mamba_d_state": 20, "mamba_d_conv": 4, "mamba_rms_norm": False,
+    "embedding_multiplier": 3.0, "lm_head_multiplier": 0.4, "key_multiplier": 0.7,
+    "attention_in_multiplier": 1.3, "attention_out_multiplier": 0.8, "ssm_in_multiplier": 1.2,
+    "ssm_out_multiplier": 0.6, "ssm_multipliers": [0.7, 0.9, 1.1, 1.4, 0.8],
+    "mlp_multipliers": [0.9, 0.7], "tie_word_embeddings": False,
+}  # fmt: skip
 # Each layer is one block alone. transformers would raise short steps to time_step_min, which
 # NVIDIA's own code does not.
 NEMOTRON_H: dict[str, Any] = {
@@ -97,6 +106,7 @@ HYBRID_SHAPES: dict[str, dict[str, Any]] = {
         "mamba_d_head": 6, "mamba_n_groups": 4, "mamba_d_state": 7, "mamba_d_conv": 3,
         "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False,
     },
+    "tiny-falcon_h1": FALCON_H1,
     # The last block is an MLP, and blocks of one kind follow one another.
     "tiny-nemotron_h": {
         **NEMOTRON_H, "mlp_bias": True, "tie_word_embeddings": False,

@@ -73,6 +73,35 @@ constexpr ArchSpec Bamba() {
                        .partial_rotary_factor = 0.5}};
 }
 
+// ---- Falcon-H1: attention and Mamba-2 beside each other in each layer ----
+
+inline constexpr std::string_view kNo[] = {"false", "null"};
+inline constexpr Requirement kWithoutProjectorBias[] = {
+    {"projectors_bias", kNo, "a bias of what Mamba-2 gives"}};
+
+constexpr ArchSpec FalconH1() {
+  return {.architecture = "FalconH1ForCausalLM",
+          .projections = kBambaProjections,
+          .norms = kBambaNorms,
+          .names = {.final_norm = "final_layernorm"},
+          .requirements = kWithoutProjectorBias,
+          .vectors = kMambaVectors,
+          .qkv_bias = kAttentionBias,
+          .out_bias = kAttentionBias,
+          .ffn_bias = kMlpBias,
+          .multipliers = {.embedding = "embedding_multiplier",
+                          .logits = "lm_head_multiplier",
+                          .absent_logits = 1},
+          .mamba = &kFalconMambaFields,
+          .attends_beside_mamba = true,
+          .reads_matrix_scales = true,
+          .defaults = {.vocab_size = 128000,
+                       .num_attention_heads = 32,
+                       .num_key_value_heads = 8,
+                       .max_position_embeddings = 8192,
+                       .norm_eps = 1e-5}};
+}
+
 // ---- Nemotron-H: each layer is one block ----
 
 inline constexpr ProjectionName kNemotronHProjections[] = {
@@ -158,6 +187,6 @@ constexpr ArchSpec NemotronH() {
                        .norm_eps = 1e-5}};
 }
 
-inline constexpr ArchSpec kMambaRows[] = {GraniteMoeHybrid(), Bamba(), NemotronH()};
+inline constexpr ArchSpec kMambaRows[] = {GraniteMoeHybrid(), Bamba(), FalconH1(), NemotronH()};
 
 }  // namespace mlc_native

@@ -14,7 +14,6 @@ constexpr UnsupportedArchitecture kTable[] = {
     {"MambaForCausalLM", "state-space layers (Mamba)"},
     {"Mamba2ForCausalLM", "state-space layers (Mamba)"},
     {"FalconMambaForCausalLM", "state-space layers (Mamba)"},
-    {"FalconH1ForCausalLM", "state-space layers (Mamba)"},
     {"ZambaForCausalLM", "state-space layers (Mamba)"},
     {"Zamba2ForCausalLM", "state-space layers (Mamba)"},
     {"JambaForCausalLM", "state-space layers (Mamba)"},

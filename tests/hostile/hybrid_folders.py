@@ -1,6 +1,6 @@
 """Hostile folders of models whose layers are of several kinds: linear attention (Qwen3.5), short
-convolutions (LFM2) or Mamba-2 (Bamba) beside attention, and layers that differ in their heads,
-share keys and have inputs of their own (Gemma 4).
+convolutions (LFM2) or Mamba-2 (Bamba) and attention, layers that have both (Falcon-H1), and layers
+that differ in their heads, share keys and have inputs of their own (Gemma 4).
 """
 
 from __future__ import annotations
@@ -56,6 +56,12 @@ _MAMBA = _SHARED | {
     "mamba_n_groups": 2,
     "mamba_d_state": 8,
     "mamba_d_conv": 4,
+}
+_FALCON = _MAMBA | {
+    "architectures": ["FalconH1ForCausalLM"],
+    "model_type": "falcon_h1",
+    "mamba_d_ssm": 64,
+    "mamba_rms_norm": False,
 }
 _GEMMA = _SHARED | {
     "architectures": ["Gemma4ForCausalLM"],
@@ -165,6 +171,17 @@ def _mamba_tensors() -> Tensors:
     return tensors | {"model.final_layernorm.weight": tensors.pop("model.norm.weight")}
 
 
+def _falcon_tensors() -> Tensors:
+    tensors = _mamba_tensors()
+    for name in list(tensors):
+        of_layer, other = (
+            ("layers.0.", "layers.1.") if "mamba" in name else ("layers.1.", "layers.0.")
+        )
+        if ("mamba" in name or "self_attn" in name) and not name.endswith("mamba.norm.weight"):
+            tensors[name.replace(of_layer, other)] = tensors[name]
+    return {n: tensor for n, tensor in tensors.items() if not n.endswith("mamba.norm.weight")}
+
+
 def _gemma_tensors() -> Tensors:
     count, size = _GEMMA["num_hidden_layers"], _GEMMA["hidden_size_per_layer_input"]
     shapes: dict[str, tuple[int, ...]] = {
@@ -189,6 +206,7 @@ def _gemma_tensors() -> Tensors:
 _OF_RECURRENT = Damages(_RECURRENT, _recurrent_tensors)
 _OF_CONVOLUTIONS = Damages(_CONVOLUTIONS, _convolution_tensors)
 _OF_MAMBA = Damages(_MAMBA, _mamba_tensors)
+_OF_FALCON = Damages(_FALCON, _falcon_tensors)
 _OF_GEMMA = Damages(_GEMMA, _gemma_tensors)
 _NO_SIZES: list[Any] = [0, -1, 1 << 62, "4", 4.5, [4], True]
 
@@ -301,6 +319,22 @@ def _mamba_cases() -> Iterator[tuple[str, Damage]]:
     yield from _OF_MAMBA.of_fields(values)
 
 
+def _falcon_cases() -> Iterator[tuple[str, Damage]]:
+    names = ["model.layers.1.mamba.in_proj.weight", "model.layers.0.self_attn.k_proj.weight"]
+    yield from ((f"no {name}", _OF_FALCON.drop(name)) for name in names)
+    yield from _OF_FALCON.of_tensors(names)
+    odd: list[Any] = ["x", [1.0], 1e400]
+    values: dict[str, list[Any]] = {
+        "mamba_d_ssm": [*_NO_SIZES, 32, 63, 128, 1 << 40],
+        "mamba_rms_norm": [True, "x", 1],
+        "projectors_bias": [True, "x", 1],
+        "ssm_multipliers": [[], [1.0] * 4, [1.0] * 6, "x", [None] * 5, 1.0],
+        "mlp_multipliers": [[], [1.0], [1.0] * 3, "x", ["1", 1.0]],
+        **dict.fromkeys(("key_multiplier", "ssm_in_multiplier", "attention_in_multiplier"), odd),
+    }
+    yield from _OF_FALCON.of_fields(values)
+
+
 def _gemma_cases() -> Iterator[tuple[str, Damage]]:
     names = [
         "model.embed_tokens_per_layer.weight",
@@ -344,6 +378,7 @@ def _damages() -> Iterator[tuple[str, Damage]]:
         ("recurrent", _OF_RECURRENT, _recurrent_cases),
         ("convolutions", _OF_CONVOLUTIONS, _convolution_cases),
         ("Mamba-2", _OF_MAMBA, _mamba_cases),
+        ("Falcon-H1", _OF_FALCON, _falcon_cases),
         ("Gemma 4", _OF_GEMMA, _gemma_cases),
     ):
         yield f"{model}: nothing", of_model.nothing()

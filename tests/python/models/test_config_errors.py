@@ -98,6 +98,7 @@ def test_wrong_config_field(llama: Path, fields: dict[str, Any], message: str) -
 
 MAMBA = "tiny-granitemoehybrid_mamba"
 NEMOTRON = "tiny-nemotron_h"
+FALCON = "tiny-falcon_h1"
 
 
 @pytest.mark.parametrize(
@@ -134,6 +135,17 @@ NEMOTRON = "tiny-nemotron_h"
         (MAMBA, {"time_step_limit": [0.2, 0.1]}, '"time_step_limit" must be a list of two numbers'),
         (MAMBA, {"time_step_limit": [0.0, "x"]}, '"time_step_limit" must be a list of two numbers'),
         ("tiny-bamba", {"attn_layer_indices": [5]}, '"attn_layer_indices" has 5, which is no'),
+        (FALCON, {"mamba_d_ssm": 100}, '"mamba_n_heads" must be a divisor of "mamba_d_ssm" = 100'),
+        (FALCON, {"mamba_d_head": 24}, '"mamba_d_head" must be "mamba_d_ssm" = 96 divided by "mam'),
+        (
+            FALCON,
+            {"mamba_rms_norm": True},
+            '"mamba_norm_before_gate" = true is not supported where',
+        ),
+        (FALCON, {"projectors_bias": True}, "then needs a bias of what Mamba-2 gives"),
+        (FALCON, {"ssm_multipliers": [1.0]}, '"ssm_multipliers" must be a list of 5 numbers'),
+        (FALCON, {"mlp_multipliers": ["x", 1.0]}, '"mlp_multipliers"'),
+        (FALCON, {"key_multiplier": "x"}, '"key_multiplier" must be'),
         (NEMOTRON, {"layers_block_type": ["conv"]}, '"conv" is not supported; supported: mamba, a'),
         (NEMOTRON, {"layers_block_type": ["mlp"] * 8}, "has no layer with attention or Mamba-2"),
         (NEMOTRON, {"layers_block_type": []}, "has no layer with attention or Mamba-2"),

@@ -120,6 +120,18 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
         "tiny-bamba",
         {"mamba_n_heads": 1, "mamba_d_head": "auto", "mamba_n_groups": 1, "mamba_d_conv": 2},
     ),
+    "falcon-h1-biases": (
+        "tiny-falcon_h1",
+        {"attention_bias": True, "mlp_bias": True, "mamba_conv_bias": False},
+    ),
+    "falcon-h1-norm": (
+        "tiny-falcon_h1",
+        {
+            **{"mamba_rms_norm": True, "mamba_norm_before_gate": False, "mamba_d_ssm": None},
+            **{"mamba_d_head": "auto", "time_step_limit": [0.005, 0.05]},
+            **{"tie_word_embeddings": True, "ssm_multipliers": None},
+        },
+    ),
     "nemotron-h-steps-with-limits": (  # transformers reads one field, NVIDIA's own code the other
         "tiny-nemotron_h",
         {"time_step_min": 0.02, "time_step_limit": [0.02, float("inf")]},

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.emulated(slow=True)
 MODELS = [
     "tiny-qwen3_5_text", "tiny-lfm2", "tiny-lfm2_moe", "tiny-granitemoehybrid_mamba",
     "tiny-granitemoehybrid_moe", "tiny-bamba", "tiny-nemotron_h", "tiny-nemotron_h_moe",
+    "tiny-falcon_h1",
 ]  # fmt: skip
 
 
@@ -158,6 +159,7 @@ def test_a_draft_model_with_states_is_refused(model: str) -> None:
         ("tiny-lfm2", "with short convolutions"),
         ("tiny-bamba", "with Mamba-2"),
         ("tiny-nemotron_h", "of one block alone"),
+        ("tiny-falcon_h1", "with attention beside Mamba-2"),
     ],
 )
 def test_cuda_refuses_what_it_lacks(

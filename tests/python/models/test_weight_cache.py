@@ -90,6 +90,17 @@ def test_whatever_decides_the_content_gets_a_file_of_its_own(model: Path, cache:
     assert len(files(cache)) == 4
 
 
+def test_multipliers_that_are_a_part_of_matrices_decide_the_content(
+    tmp_path: Path, cache: Path
+) -> None:
+    model = make_checkpoint("tiny-falcon_h1", tmp_path / "model")
+    file = model / "config.json"
+    for key in ('"key_multiplier": 0.7', '"key_multiplier": 0.9'):
+        assert np.array_equal(Start(model, cache).logits, Start(model).logits)
+        file.write_text(file.read_text().replace(key, '"key_multiplier": 0.9'))
+    assert len(files(cache)) == 2
+
+
 def test_narrower_panels_are_another_file(
     model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
