@@ -169,6 +169,36 @@ TEST(RunLayers, FinishesTheLastLayerForEachPartOfTheRows) {
   EXPECT_EQ(std::vector(first, second - 1), std::vector(second, ops.calls.end() - 1));
 }
 
+// Layers may have a state beside keys and values, or in their place.
+struct RecurrentOps : CopyingOps {
+  void Project(size_t layer, LinearRole role) {
+    if (!IsOfDelta(role)) return RecordingOps::Project(layer, role);
+    Add((role == LinearRole::kDeltaOut ? "state out" : "state in") + std::to_string(layer));
+  }
+  void RunDeltaRule(size_t layer) { Add("state" + std::to_string(layer)); }
+};
+
+TEST(RunLayers, AStateMayBeBesideKeysAndValues) {
+  const auto recurrent = {LinearRole::kDeltaInputs, LinearRole::kDeltaOut, LinearRole::kGateUp,
+                          LinearRole::kDown};
+  NamedWeights weights;
+  weights.layers.push_back({Linears(recurrent), {}});
+  NamedWeights::Layer::Linears both = LinearsOfBoth();
+  for (const auto& linear : Linears({LinearRole::kDeltaInputs, LinearRole::kDeltaOut})) {
+    both.push_back(linear);
+  }
+  weights.layers.push_back({both, {}});
+  RecurrentOps ops;
+  RunLayers(weights, ops);
+  const std::vector<std::string> expected = {
+      "embed",      "norm ",    "state in0",  "stream0",    "state0",     "state out0",
+      "add  norm ", "gate_up0", "activate0",  "down0",      "add  norm ", "qkv1",
+      "stream1",    "kv1",      "attend1",    "state in1",  "state1",     "keep",
+      "out1",       "add",      "state out1", "add  norm ", "gate_up1"};
+  ASSERT_GT(ops.calls.size(), expected.size());
+  EXPECT_EQ(std::vector(ops.calls.begin(), ops.calls.begin() + std::ssize(expected)), expected);
+}
+
 // A feed-forward block, attention and a feed-forward block, each of them a layer.
 NamedWeights BlocksAlone() {
   NamedWeights weights;
