@@ -97,7 +97,7 @@ HYBRID_SHAPES: dict[str, dict[str, Any]] = {
     "tiny-granitemoehybrid_moe": {
         "model_type": "granitemoehybrid", **GRANITE_MAMBA, "intermediate_size": 48,
         "num_local_experts": 7, "num_experts_per_tok": 3, "mamba_n_heads": 16, "mamba_d_head": 12,
-        "mamba_n_groups": 1, "mamba_d_state": 33, "mamba_conv_bias": False,
+        "mamba_n_groups": 1, "mamba_d_state": 40, "mamba_conv_bias": False,
         "layer_types": ["mamba", "attention", "mamba", "mamba", "attention"],
     },
     # Attention has a rope, and all sizes of the states are odd ones for vectors.
@@ -117,7 +117,7 @@ HYBRID_SHAPES: dict[str, dict[str, Any]] = {
     },
     "tiny-nemotron_h_moe": {
         **NEMOTRON_H, "mamba_num_heads": 16, "mamba_head_dim": 12, "n_groups": 1,
-        "ssm_state_size": 33, "use_conv_bias": False, "n_routed_experts": 8, "n_group": 2,
+        "ssm_state_size": 36, "use_conv_bias": False, "n_routed_experts": 8, "n_group": 2,
         "topk_group": 1, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
         "moe_shared_expert_intermediate_size": 80, "routed_scaling_factor": 1.5,
         "tie_word_embeddings": False,
