@@ -130,14 +130,14 @@ std::string LastingPath(const std::string& path) {
 }
 
 // Of states; 0 for a model without recurrent layers.
-int64_t NumSlots(const EngineParts& loaded) {
-  if (loaded.model->metadata().recurrent_bytes_per_slot == 0) return 0;
-  return NumRecurrentSlots(*loaded.config.max_num_sequence);
+int64_t NumSlots(const Model& model, const EngineConfig& config) {
+  if (model.metadata().recurrent_bytes_per_slot == 0) return 0;
+  return NumRecurrentSlots(*config.max_num_sequence);
 }
 
 EngineParts Allocated(EngineParts loaded) {
   const int64_t chunk = *loaded.config.prefill_chunk_size;
-  if (const int64_t num_slots = NumSlots(loaded); num_slots > 0) {
+  if (const int64_t num_slots = NumSlots(*loaded.model, loaded.config); num_slots > 0) {
     loaded.model->AllocateRecurrent(num_slots);
   }
   loaded.model->Allocate(NumPages(loaded.config), chunk,
@@ -145,14 +145,16 @@ EngineParts Allocated(EngineParts loaded) {
   return loaded;
 }
 
-// It has as many pages as the model, so what the model has room for never lacks guesses for long.
+// It has as many pages and slots as the model, so what the model has room for never lacks guesses
+// for long.
 std::unique_ptr<BatchDrafter> MakeBatchDrafter(EngineParts* loaded, const Log& log) {
   if (loaded->draft_model == nullptr) return nullptr;
   const EngineConfig& config = loaded->config;
   const BatchDrafter::Sizes sizes{.num_pages = NumPages(config),
                                   .max_rows = *config.prefill_chunk_size,
                                   .max_sequences = *config.max_num_sequence,
-                                  .target_vocab_size = loaded->model->metadata().vocab_size};
+                                  .target_vocab_size = loaded->model->metadata().vocab_size,
+                                  .num_slots = NumSlots(*loaded->draft_model, config)};
   std::unique_ptr<Model> model = std::move(loaded->draft_model);
   if (!model->metadata().draft_head)
     return std::make_unique<DraftModel>(std::move(model), sizes, log);
@@ -169,7 +171,8 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
                                 .vocab_size = loaded_.model->metadata().vocab_size,
                                 .tokenizer_json = LastingPath(TokenizerJson(loaded_.config.model))},
           loaded_.config, options.create_grammar_compiler, options.log)),
-      kv_(NumPages(loaded_.config), kKvPageSize, options.log, NumSlots(loaded_)),
+      kv_(NumPages(loaded_.config), kKvPageSize, options.log,
+          NumSlots(*loaded_.model, loaded_.config)),
       batch_drafter_(MakeBatchDrafter(&loaded_, options.log)),
       token_blocks_(batch_drafter_ == nullptr || options.make_drafter
                         ? nullptr

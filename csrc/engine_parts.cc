@@ -75,15 +75,6 @@ SpeculativeMode ChosenMode(const EngineConfig& config) {
   return OwnDraftHeadIn(config.model).value_or(SpeculativeMode::kNGram);
 }
 
-// Guesses are taken back, which the states of recurrent layers do not allow.
-std::unique_ptr<Model> WithoutStates(std::unique_ptr<Model> draft_model, const std::string& path) {
-  if (draft_model->metadata().recurrent_bytes_per_slot == 0) return draft_model;
-  throw InvalidConfig("additional_models",
-                      "\"additional_models\": " + path +
-                          " has layers with linear attention, which is not supported in a model "
-                          "that guesses for another");
-}
-
 // Returns the draft model or the draft head of the mode; null if it has none. The first of several
 // GPUs computes it alone.
 std::unique_ptr<Model> LoadDraftModel(const EngineConfig& config, ModelSource source,
@@ -96,14 +87,14 @@ std::unique_ptr<Model> LoadDraftModel(const EngineConfig& config, ModelSource so
     source.path = config.additional_models[0];
     CheckSameTokens(source.path, parts.token_table.get(), config.visible_special_tokens);
   }
-  if (!has_head) return WithoutStates(LoadModel(source), source.path);
+  if (!has_head) return LoadModel(source);
   if (const auto found = DraftHeadIn(source.path); found && *found != mode) {
     throw InvalidConfig("speculative_mode", std::string("\"speculative_mode\" is \"") +
                                                 NameOf(mode) + "\", but the head in " +
                                                 source.path + " is for \"" + NameOf(*found) + '"');
   }
   source.target = parts.model.get();
-  return WithoutStates(LoadModel(source), source.path);
+  return LoadModel(source);
 }
 
 std::string DescribeLoaded(const EngineConfig& config, const std::string& device) {
@@ -126,6 +117,7 @@ ModelMetadata Together(ModelMetadata model, Model* draft_model) {
   model.mapped_weight_bytes += draft.mapped_weight_bytes;
   model.expert_weight_bytes += draft.expert_weight_bytes;
   model.kv_bytes_per_token += draft.kv_bytes_per_token;
+  model.recurrent_bytes_per_slot += draft.recurrent_bytes_per_slot;
   model.workspace_bytes_per_token += draft.workspace_bytes_per_token;
   model.workspace_bytes_per_sequence += draft.workspace_bytes_per_sequence;
   if (draft.free_memory_bytes) {  // loaded last; another GPU may have less

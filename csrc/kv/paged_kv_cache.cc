@@ -108,6 +108,15 @@ int32_t PagedKvCache::state_slot(int64_t seq_id) const {
   return has ? seq.states.back().slot.id() : -1;
 }
 
+int64_t PagedKvCache::LengthToGoOnFrom(int64_t seq_id, int64_t length) const {
+  if (!has_states()) return length;
+  int64_t furthest = 0;
+  for (const PlacedState& state : Get(seq_id).states) {
+    if (state.position <= length) furthest = state.position;
+  }
+  return furthest;
+}
+
 void PagedKvCache::DropReserved(Sequence* seq) {
   seq->reserved.clear();
   seq->is_reserved_kept.clear();
@@ -191,15 +200,23 @@ void PagedKvCache::Commit(int64_t seq_id, int64_t num_tokens) {
   MLC_CHECK(num_tokens == 0 || !WritesSharedPage(seq)) << "sequence " << seq_id << " not reserved";
   if (num_tokens > 0) seq.owned_from = std::min(seq.owned_from, seq.length);
   seq.length += num_tokens;
-  for (size_t i = 0; i < seq.reserved.size(); ++i) {
-    PlacedState& state = seq.reserved[i];
-    if (state.position > seq.length) continue;
-    if (seq.is_reserved_kept[i]) seq.kept.push_back(state);
-    seq.states.push_back(std::move(state));
-  }
-  DropReserved(&seq);
+  for (RecurrentWrite& write : seq.writes) write.num_tokens -= static_cast<int32_t>(num_tokens);
+  CommitStates(&seq);
   MLC_CHECK(!has_states() || seq.length == 0 || state_slot(seq_id) >= 0) << "sequence " << seq_id;
   if (seq.replaced) seq.replaced = Page();
+}
+
+void PagedKvCache::CommitStates(Sequence* seq) {
+  size_t count = 0;
+  while (count < seq->reserved.size() && seq->reserved[count].position <= seq->length) {
+    PlacedState& state = seq->reserved[count];
+    if (seq->is_reserved_kept[count++]) seq->kept.push_back(state);
+    seq->states.push_back(std::move(state));
+  }
+  const auto end = static_cast<std::ptrdiff_t>(count);
+  seq->reserved.erase(seq->reserved.begin(), seq->reserved.begin() + end);
+  seq->is_reserved_kept.erase(seq->is_reserved_kept.begin(), seq->is_reserved_kept.begin() + end);
+  seq->writes.erase(seq->writes.begin(), seq->writes.begin() + end);
 }
 
 void PagedKvCache::PopN(int64_t seq_id, int64_t num_tokens) {

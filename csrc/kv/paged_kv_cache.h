@@ -16,8 +16,9 @@
 // counted like pages. States are never changed: a forward reads the one behind the `length` tokens
 // and writes others, which the sequence holds once they are committed. So forks and the prefix
 // cache share them without a copy. A sequence goes back only to where it still holds a state: the
-// one from which the last forward began, and those that this one left. Integers only; engine's
-// thread only.
+// one from which the last forward began, and those that this one left; of a draft model, whose
+// forwards follow one reservation, those that all of them left. Integers only; engine's thread
+// only.
 #pragma once
 
 #include <algorithm>
@@ -79,7 +80,8 @@ class PagedKvCache {
   // until it is committed, popped or removed. Requires: PagesNeeded pages are available.
   void Reserve(int64_t seq_id, int64_t num_tokens, std::vector<PageCopy>* copies);
   // Takes slots for states behind further tokens, ascending, the last one behind all that will be
-  // committed. Drops the states that the sequence can go back to. Requires: slots are available.
+  // committed. Drops the states that the sequence can go back to. As with pages, several commits
+  // may follow, each up to one of the places. Requires: slots are available.
   void ReserveStates(int64_t seq_id, std::span<const StatePlace> places);
   // Keeps the state behind the `length` tokens, if the sequence holds it; nothing without memory.
   void KeepState(int64_t seq_id) noexcept;
@@ -104,8 +106,11 @@ class PagedKvCache {
   bool has_states() const { return slots_.num_total() > 0; }
   // The slot with the state behind the `length` tokens; -1 if the sequence holds none.
   int32_t state_slot(int64_t seq_id) const;
-  // What ReserveStates has reserved; valid until the sequence changes.
+  // What ReserveStates has reserved behind the `length` tokens; valid until the sequence changes.
   std::span<const RecurrentWrite> state_writes(int64_t seq_id) const { return Get(seq_id).writes; }
+  // The furthest length up to `length` that the sequence can go back to: where it holds a state, or
+  // none of its tokens. Without recurrent layers, `length`.
+  int64_t LengthToGoOnFrom(int64_t seq_id, int64_t length) const;
   // Page ids covering [0, capacity); valid until the sequence changes.
   std::span<const int32_t> block_table(int64_t seq_id) const { return Get(seq_id).page_ids; }
 
@@ -152,6 +157,8 @@ class PagedKvCache {
   bool WritesSharedPage(const Sequence& seq) const;
 
   static void DropReserved(Sequence* seq);
+  // Makes the reserved states up to `length` those of the sequence.
+  static void CommitStates(Sequence* seq);
   void AuditSlots(std::vector<int32_t> holders) const;
 
   const int64_t page_size_;

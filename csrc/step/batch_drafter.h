@@ -24,6 +24,7 @@ class BatchDrafter {
     int64_t max_rows = 0;       // of one forward, >= max_sequences
     int64_t max_sequences = 0;  // that are guessed for in one call
     int64_t target_vocab_size = 0;
+    int64_t num_slots = 0;  // of the states of a drafter with recurrent layers
   };
   // What one sequence wants.
   struct Wish {

@@ -217,20 +217,25 @@ void FakeModel::StoreTokens(const ForwardBatch& batch) {
   }
 }
 
-// What a slot holds of another sequence, or of another position, is an error of the engine.
+// What a slot holds of other tokens, or of another position, is an error of the engine.
+uint64_t FakeModel::HashBefore(const SequenceSlice& slice) {
+  if (slice.position == 0) return 0;
+  uint64_t hash = 0;
+  for (const int32_t token : History(slice, slice.position, 0)) hash = Extended(hash, token);
+  const RecurrentState& state = recurrent_.at(slice.recurrent_slot);
+  const bool is_right = state.position == slice.position && state.hash == hash;
+  num_wrong_states_ += is_right ? 0 : 1;
+  MLC_CHECK(is_right) << "slot " << slice.recurrent_slot << " has a state of " << state.position
+                      << " tokens, wanted that of " << slice.position << " in the pages";
+  return hash;
+}
+
 void FakeModel::RunRecurrence(const ForwardBatch& batch) {
   row_hashes_.resize(batch.token_ids.size());
   std::set<int32_t> read, written;
   for (const SequenceSlice& slice : batch.sequences) {
-    uint64_t hash = 0;
-    if (slice.position > 0) {
-      const RecurrentState& state = recurrent_.at(slice.recurrent_slot);
-      MLC_CHECK(state.position == slice.position)
-          << "slot " << slice.recurrent_slot << " has a state of " << state.position
-          << " tokens, wanted " << slice.position;
-      hash = state.hash;
-      read.insert(slice.recurrent_slot);
-    }
+    uint64_t hash = HashBefore(slice);
+    if (slice.position > 0) read.insert(slice.recurrent_slot);
     auto write = slice.recurrent_writes.begin();
     for (int32_t i = 0; i < slice.num_tokens; ++i) {
       hash = Extended(hash, batch.token_ids[slice.first_row + i]);

@@ -3,7 +3,7 @@
 //
 // A hidden state is the token of its row and the number of its stream. A fake draft head counts the
 // states that do not belong to the tokens in its pages. A recurrent one keeps the hash in slots of
-// states, and throws where a slot does not have the state of the sequence at this position.
+// states, and throws where a slot does not have the state of the tokens in the pages.
 //
 // It stores token ids instead of keys and values. Options inject costs and failures; a failing
 // forward has already written its rows, like a real one. Deterministic; one thread.
@@ -64,14 +64,14 @@ class FakeModel : public Model {
   int64_t max_batch() const { return max_batch_; }            // most sequences in one forward
   int64_t num_copies() const { return num_copies_; }          // number of calls of CopyPages
   int64_t num_misaligned() const { return num_misaligned_; }  // states that a draft head was given
-  int64_t num_wrong_states() const {
-    return num_wrong_states_;
-  }  // what it was given in their place
+  // What a draft head was given in their place, or a recurrent model that is not of its tokens.
+  int64_t num_wrong_states() const { return num_wrong_states_; }
 
  private:
   void CheckBatch(const ForwardBatch& batch) const;
   void StoreTokens(const ForwardBatch& batch);
   void RunRecurrence(const ForwardBatch& batch);
+  uint64_t HashBefore(const SequenceSlice& slice);
   void CheckPoison(const ForwardBatch& batch);
   std::span<const int32_t> History(const SequenceSlice& slice, int64_t length, int64_t window);
   // The logits of a row of the batch.

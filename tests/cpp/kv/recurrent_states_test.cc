@@ -94,6 +94,42 @@ TEST_F(RecurrentStatesTest, ASequenceGoesBackToWhereItHoldsAState) {
   kv_.RemoveSequence(0);
 }
 
+// As of a draft model, whose forwards follow one another.
+TEST_F(RecurrentStatesTest, SeveralForwardsFollowOneReservation) {
+  kv_.AddSequence(0);
+  std::vector<PageCopy> copies;
+  kv_.Reserve(0, 22, &copies);
+  const std::vector<StatePlace> places = {{5, true}, {20}, {21}, {22}};
+  kv_.ReserveStates(0, places);
+  const std::vector<RecurrentWrite> writes(kv_.state_writes(0).begin(), kv_.state_writes(0).end());
+  kv_.Commit(0, 20);
+  EXPECT_EQ(kv_.state_slot(0), writes[1].slot);
+  ASSERT_EQ(kv_.state_writes(0).size(), 2u);
+  for (size_t i = 2; i < 4; ++i) {
+    Audit();
+    EXPECT_EQ(kv_.state_writes(0)[0].num_tokens, 1);
+    EXPECT_EQ(kv_.state_writes(0)[0].slot, writes[i].slot);
+    kv_.Commit(0, 1);
+    EXPECT_EQ(kv_.state_slot(0), writes[i].slot);
+  }
+  EXPECT_EQ(used(), 4);
+  EXPECT_EQ(kv_.LengthToGoOnFrom(0, 22), 22);
+  EXPECT_EQ(kv_.LengthToGoOnFrom(0, 21), 21);
+  EXPECT_EQ(kv_.LengthToGoOnFrom(0, 19), 5);
+  EXPECT_EQ(kv_.LengthToGoOnFrom(0, 4), 0);
+  kv_.PopN(0, 1);
+  EXPECT_EQ(kv_.state_slot(0), writes[2].slot);
+  EXPECT_EQ(used(), 3);
+  // What is not used goes back.
+  kv_.Reserve(0, 3, &copies);
+  kv_.ReserveStates(0, std::vector<StatePlace>{{1}, {2}, {3}});
+  kv_.Commit(0, 1);
+  kv_.PopN(0, 0);
+  EXPECT_TRUE(kv_.state_writes(0).empty());
+  EXPECT_EQ(used(), 3) << "two states, and the one that is kept";
+  kv_.RemoveSequence(0);
+}
+
 TEST_F(RecurrentStatesTest, ForksShareStates) {
   kv_.AddSequence(0);
   Append(0, 20, {19, 20});

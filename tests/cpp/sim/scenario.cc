@@ -59,6 +59,7 @@ constexpr std::array<const char*, kNumFeatures> kFeatureNames = {
     "trace",
     "given_up",
     "recurrent",
+    "recurrent_drafts",
 };
 
 // Things that end requests in numbers are rare, or nothing else would be seen.
@@ -153,6 +154,7 @@ void DrawDraftHead(SimRandom& rng, Scenario* scenario) {
   }
   testing::FakeModelOptions& head = *scenario->draft_model;
   head.is_draft_head = true;
+  head.is_recurrent = false;
   head.vocab_size = scenario->model.vocab_size;
   head.history_window = rng.Range(1, 2);
 }
@@ -171,7 +173,6 @@ void DrawSpeculation(SimRandom rng, Scenario* scenario) {
   if (!scenario->has(Feature::kDraftModel)) return;
   config.speculative_mode = SpeculativeMode::kSmallDraft;
   testing::FakeModelOptions& draft = scenario->draft_model.emplace(scenario->model);
-  draft.is_recurrent = false;  // refused
   if (rng.Chance(0.3)) draft.history_window = rng.Range(1, 8);
   if (rng.Chance(0.3)) draft.context_window_size = rng.LogRange(1, 700);
   if (rng.Chance(0.3)) draft.vocab_size = std::max<int64_t>(1, draft.vocab_size - rng.Range(1, 3));
@@ -180,6 +181,7 @@ void DrawSpeculation(SimRandom rng, Scenario* scenario) {
   for (int64_t i = rng.Range(0, 20); i > 0; --i) {
     draft.fail_at_forward.push_back(rng.LogRange(1, 2000));
   }
+  draft.is_recurrent = scenario->has(Feature::kRecurrentDrafts) && draft.history_window == 0;
   if (rng.Chance(0.4)) DrawDraftHead(rng, scenario);
 }
 

@@ -69,6 +69,7 @@ enum class Feature {
   kTrace,              // an event trace
   kGivenUp,            // requests that are aborted before they are added
   kRecurrent,          // the model reads states in slots instead of pages
+  kRecurrentDrafts,    // with draft_model: so does the draft model
   kNumFeatures
 };
 

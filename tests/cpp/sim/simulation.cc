@@ -148,7 +148,7 @@ void Simulation::CheckState(bool undisturbed) {
   last_state_ = engine_->DebugCall("dump_state");
   state_.AfterStep(last_state_, undisturbed, NumDraftFailuresWithCause());
   if (draft_model_ != nullptr && draft_model_->num_wrong_states() > 0) {
-    Fail("the draft head was given what is no hidden state");
+    Fail("the drafter was given a state that is not of its tokens");
   }
   int64_t num_early_reads = model_->steps().num_early_reads();
   if (draft_model_ != nullptr) num_early_reads += draft_model_->steps().num_early_reads();

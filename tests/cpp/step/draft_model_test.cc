@@ -1,8 +1,11 @@
-// The guesses of a draft model are its own greedy continuation, whatever it has computed before.
+// The guesses of a draft model are its own greedy continuation, whatever it has computed before,
+// and whether it reads pages or states of recurrent layers. The fake model throws where a state is
+// not that of the tokens before.
 #include "step/draft_model.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -14,11 +17,13 @@
 namespace mlc_native::testing {
 namespace {
 
-class DraftModelTest : public ::testing::Test {
+class DraftModelTest : public ::testing::TestWithParam<bool> {
  protected:
-  void Make(const DraftModel::Sizes& sizes, const FakeModelOptions& options = {}) {
+  void Make(DraftModel::Sizes sizes, const FakeModelOptions& options = {}) {
     options_ = options;
-    auto model = std::make_unique<FakeModel>(options);
+    options_.is_recurrent = GetParam();
+    if (!GetParam()) sizes.num_slots = 0;
+    auto model = std::make_unique<FakeModel>(options_);
     model_ = model.get();
     drafter_ = std::make_unique<DraftModel>(std::move(model), sizes);
   }
@@ -33,6 +38,23 @@ class DraftModelTest : public ::testing::Test {
                                 .drafts = &drafts};
     drafter_->Propose({&wish, 1});
     drafter_->Audit();
+    EXPECT_EQ(model_->num_wrong_states(), 0);
+    return drafts;
+  }
+
+  // The guesses for several sequences in one call.
+  std::vector<std::vector<int32_t>> GuessAll(const std::vector<std::vector<int32_t>>& sequences,
+                                             int64_t count) {
+    std::vector<std::vector<int32_t>> drafts(sequences.size());
+    std::vector<DraftModel::Wish> wishes;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      wishes.push_back({.sequence_id = static_cast<int64_t>(i),
+                        .tokens = sequences[i],
+                        .max_tokens = count,
+                        .drafts = &drafts[i]});
+    }
+    drafter_->Propose(wishes);
+    drafter_->Audit();
     return drafts;
   }
 
@@ -40,13 +62,14 @@ class DraftModelTest : public ::testing::Test {
     return Oracle(options_, tokens, count);
   }
 
-  static constexpr DraftModel::Sizes kRoomy{.num_pages = 64, .max_rows = 64, .max_sequences = 8};
+  static constexpr DraftModel::Sizes kRoomy{
+      .num_pages = 64, .max_rows = 64, .max_sequences = 8, .num_slots = 44};
   FakeModelOptions options_;
   FakeModel* model_ = nullptr;
   std::unique_ptr<DraftModel> drafter_;
 };
 
-TEST_F(DraftModelTest, GuessesAreGreedy) {
+TEST_P(DraftModelTest, GuessesAreGreedy) {
   Make(kRoomy);
   for (const int64_t count : {1, 2, 7, 10}) {
     EXPECT_EQ(Guess(count, Prompt(20, count), count), Greedy(Prompt(20, count), count));
@@ -54,7 +77,7 @@ TEST_F(DraftModelTest, GuessesAreGreedy) {
   EXPECT_EQ(drafter_->num_forwards(), 1 + 2 + 7 + 10);
 }
 
-TEST_F(DraftModelTest, OnlyWhatDiffersIsComputedAgain) {
+TEST_P(DraftModelTest, OnlyWhatDiffersIsComputedAgain) {
   Make(kRoomy);
   std::vector<int32_t> tokens = Prompt(40);
   std::vector<int32_t> drafts = Guess(0, tokens, 5);
@@ -76,7 +99,7 @@ TEST_F(DraftModelTest, OnlyWhatDiffersIsComputedAgain) {
   EXPECT_EQ(Guess(0, tokens, 2), Greedy(tokens, 2));
 }
 
-TEST_F(DraftModelTest, SequencesShareForwards) {
+TEST_P(DraftModelTest, SequencesShareForwards) {
   Make(kRoomy);
   std::vector<std::vector<int32_t>> prompts, drafts(4);
   std::vector<DraftModel::Wish> wishes;
@@ -91,14 +114,14 @@ TEST_F(DraftModelTest, SequencesShareForwards) {
   EXPECT_EQ(model_->max_batch(), 4);
 }
 
-TEST_F(DraftModelTest, LongPromptsArePrefilledInChunks) {
-  Make({.num_pages = 64, .max_rows = 32, .max_sequences = 4});
+TEST_P(DraftModelTest, LongPromptsArePrefilledInChunks) {
+  Make({.num_pages = 64, .max_rows = 32, .max_sequences = 4, .num_slots = 28});
   const std::vector<int32_t> prompt = Prompt(100);
   for (int call = 0; call < 3; ++call) EXPECT_TRUE(Guess(0, prompt, 3).empty()) << call;
   EXPECT_EQ(Guess(0, prompt, 3), Greedy(prompt, 3));
 }
 
-TEST_F(DraftModelTest, AnEndedSequenceIsFoundByItsFollowUp) {
+TEST_P(DraftModelTest, AnEndedSequenceIsFoundByItsFollowUp) {
   Make(kRoomy);
   std::vector<int32_t> tokens = Prompt(50);
   Guess(0, tokens, 2);
@@ -115,8 +138,8 @@ TEST_F(DraftModelTest, AnEndedSequenceIsFoundByItsFollowUp) {
   EXPECT_EQ(model_->num_rows() - rows, 1 + 51);
 }
 
-TEST_F(DraftModelTest, WithoutPagesThereAreNoGuesses) {
-  Make({.num_pages = 4, .max_rows = 64, .max_sequences = 4});
+TEST_P(DraftModelTest, WithoutPagesThereAreNoGuesses) {
+  Make({.num_pages = 4, .max_rows = 64, .max_sequences = 4, .num_slots = 28});
   EXPECT_EQ(Guess(0, Prompt(40), 2).size(), 2);
   EXPECT_TRUE(Guess(1, Prompt(20, 1), 2).empty());
   drafter_->Forget(0);  // its pages are cached now, and the cache gives way
@@ -124,7 +147,7 @@ TEST_F(DraftModelTest, WithoutPagesThereAreNoGuesses) {
   EXPECT_TRUE(Guess(2, Prompt(65), 1).empty()) << "never fits";
 }
 
-TEST_F(DraftModelTest, WhatTheModelCannotReadGetsNoGuesses) {
+TEST_P(DraftModelTest, WhatTheModelCannotReadGetsNoGuesses) {
   FakeModelOptions options;
   options.vocab_size = 100;
   options.context_window_size = 24;
@@ -135,7 +158,7 @@ TEST_F(DraftModelTest, WhatTheModelCannotReadGetsNoGuesses) {
   EXPECT_EQ(Guess(1, {1, 2, 3}, 2).size(), 2);
 }
 
-TEST_F(DraftModelTest, AFailureForgetsItsSequences) {
+TEST_P(DraftModelTest, AFailureForgetsItsSequences) {
   FakeModelOptions options;
   options.fail_at_forward = {3};
   Make(kRoomy, options);
@@ -147,7 +170,7 @@ TEST_F(DraftModelTest, AFailureForgetsItsSequences) {
   EXPECT_EQ(Guess(0, tokens, 4), Greedy(tokens, 4));
 }
 
-TEST_F(DraftModelTest, ADeviceComputesTheNextForwardBeforeTheGuessIsKnown) {
+TEST_P(DraftModelTest, ADeviceComputesTheNextForwardBeforeTheGuessIsKnown) {
   FakeModelOptions options;
   options.run_ahead = true;
   Make(kRoomy, options);
@@ -158,7 +181,7 @@ TEST_F(DraftModelTest, ADeviceComputesTheNextForwardBeforeTheGuessIsKnown) {
   EXPECT_EQ(calls, "FFCFCFCC");
 }
 
-TEST_F(DraftModelTest, ARowWithoutNumbersEndsTheGuesses) {
+TEST_P(DraftModelTest, ARowWithoutNumbersEndsTheGuesses) {
   const std::vector<int32_t> tokens = Prompt(20);
   FakeModelOptions options;
   const std::vector<int32_t> greedy = Oracle(options, tokens, 3);
@@ -166,6 +189,87 @@ TEST_F(DraftModelTest, ARowWithoutNumbersEndsTheGuesses) {
   Make(kRoomy, options);
   EXPECT_EQ(Guess(0, tokens, 3), (std::vector<int32_t>{greedy[0], greedy[1]}));
 }
+
+TEST_P(DraftModelTest, EachNumberOfRightGuessesIsGoneOnFrom) {
+  Make(kRoomy);
+  int64_t id = 0;
+  for (int64_t count = 1; count <= 8; ++count) {
+    for (int64_t num_right = 0; num_right <= count; ++num_right, ++id) {
+      std::vector<int32_t> tokens = Prompt(14, static_cast<int32_t>(id));
+      const std::vector<int32_t> drafts = Guess(id, tokens, count);
+      ASSERT_EQ(drafts, Greedy(tokens, count));
+      tokens.insert(tokens.end(), drafts.begin(), drafts.begin() + num_right);
+      tokens.push_back(num_right < count && drafts[num_right] == 7 ? 8 : 7);
+      const int64_t rows = model_->num_rows();
+      ASSERT_EQ(Guess(id, tokens, 3), Greedy(tokens, 3)) << num_right << " of " << count;
+      EXPECT_EQ(model_->num_rows() - rows, num_right < count ? 3 : 4)
+          << num_right << " of " << count;
+      drafter_->Forget(id);
+    }
+  }
+}
+
+// The state behind what is left is gone, unless the cache has it.
+TEST_P(DraftModelTest, ASequenceThatLostTokensIsReadAgain) {
+  Make(kRoomy);
+  std::vector<int32_t> tokens = Prompt(40);
+  for (int i = 0; i < 6; ++i) {
+    ASSERT_EQ(Guess(0, tokens, 3), Greedy(tokens, 3));
+    tokens.push_back(static_cast<int32_t>(i));
+  }
+  for (const size_t length : {43, 20, 41}) {
+    tokens.resize(length, 5);
+    EXPECT_EQ(Guess(0, tokens, 3), Greedy(tokens, 3)) << length;
+  }
+}
+
+TEST_P(DraftModelTest, WherePromptsDivergeTheNextOneBegins) {
+  Make(kRoomy);
+  const auto prompt = [](int32_t name) {
+    std::vector<int32_t> tokens = Prompt(30);
+    for (int32_t i = 0; i < 10; ++i) tokens.push_back(name + i);
+    return tokens;
+  };
+  std::vector<int64_t> rows;
+  for (int32_t i = 0; i < 4; ++i) {
+    const int64_t before = model_->num_rows();
+    EXPECT_EQ(Guess(i, prompt(20 * i), 1), Greedy(prompt(20 * i), 1));
+    rows.push_back(model_->num_rows() - before);
+    if (i != 1) drafter_->Forget(i);  // what the second one has found is cached while it goes on
+  }
+  const bool is_recurrent = GetParam();
+  EXPECT_EQ(rows, (std::vector<int64_t>{40, is_recurrent ? 40 : 10, 10, 10}));
+}
+
+TEST_P(DraftModelTest, FewSlotsMakeShorterDrafts) {
+  if (!GetParam()) GTEST_SKIP() << "of a model with states";
+  DraftModel::Sizes sizes = kRoomy;
+  sizes.num_slots = 14;
+  sizes.max_rows = 128;
+  Make(sizes);
+  std::vector<std::vector<int32_t>> sequences;
+  for (int32_t i = 0; i < 4; ++i) sequences.push_back(Prompt(20, i));
+  for (int step = 0; step < 5; ++step) {
+    const auto drafts = GuessAll(sequences, 8);
+    for (size_t i = 0; i < drafts.size(); ++i) {
+      const std::vector<int32_t> greedy = Greedy(sequences[i], 8);
+      ASSERT_GE(drafts[i].size(), 2u) << step;
+      ASSERT_LE(drafts[i].size(), 4u) << step;
+      EXPECT_TRUE(std::equal(drafts[i].begin(), drafts[i].end(), greedy.begin()));
+      const auto num_right = static_cast<std::ptrdiff_t>((i + static_cast<size_t>(step)) % 3);
+      sequences[i].insert(sequences[i].end(), greedy.begin(), greedy.begin() + num_right);
+      sequences[i].push_back(3);
+    }
+  }
+  // The others do not guess now.
+  EXPECT_EQ(Guess(2, sequences[2], 8), Greedy(sequences[2], 8));
+  for (int64_t i = 0; i < 4; ++i) drafter_->Forget(i);
+  drafter_->Clear();
+  EXPECT_EQ(drafter_->kv().slots().num_free(), 14);
+}
+
+INSTANTIATE_TEST_SUITE_P(Pages, DraftModelTest, ::testing::Values(false));
+INSTANTIATE_TEST_SUITE_P(States, DraftModelTest, ::testing::Values(true));
 
 }  // namespace
 }  // namespace mlc_native::testing
