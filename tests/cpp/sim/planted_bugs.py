@@ -21,12 +21,19 @@ import tempfile
 import time
 from pathlib import Path
 
-from planted import delta_rule, engine, guesses_ahead, recurrent, speculation
+from planted import (
+    delta_rule,
+    engine,
+    guesses_ahead,
+    recurrent,
+    recurrent_drafts,
+    speculation,
+)
 from planted.bug import Bug
 
 ROOT = Path(__file__).resolve().parents[3]
 
-PARTS_OF_BUGS = (engine, speculation, guesses_ahead, recurrent, delta_rule)
+PARTS_OF_BUGS = (engine, speculation, guesses_ahead, recurrent, recurrent_drafts, delta_rule)
 BUGS = [bug for part in PARTS_OF_BUGS for bug in part.BUGS]
 
 # A bug may leave a variable without a use, which the build treats as an error.

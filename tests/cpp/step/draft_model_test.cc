@@ -239,6 +239,16 @@ TEST_P(DraftModelTest, WherePromptsDivergeTheNextOneBegins) {
   }
   const bool is_recurrent = GetParam();
   EXPECT_EQ(rows, (std::vector<int64_t>{40, is_recurrent ? 40 : 10, 10, 10}));
+  // A sequence that loses tokens goes back there, too.
+  std::vector<int32_t> tokens = prompt(20);
+  for (int32_t i = 0; i < 3; ++i) {
+    tokens.push_back(i);
+    EXPECT_EQ(Guess(1, tokens, 1), Greedy(tokens, 1));
+  }
+  tokens.resize(36);
+  const int64_t before = model_->num_rows();
+  EXPECT_EQ(Guess(1, tokens, 1), Greedy(tokens, 1));
+  EXPECT_EQ(model_->num_rows() - before, is_recurrent ? 6 : 1);
 }
 
 TEST_P(DraftModelTest, FewSlotsMakeShorterDrafts) {

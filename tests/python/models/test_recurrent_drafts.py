@@ -35,35 +35,26 @@ SIZES: dict[str, Any] = {
     "prefill_chunk_size": CHUNK,
     "num_threads": 1,
     "dtype": "float32",
+    "deterministic": True,
 }
+CPU = {"device": "cpu"}
 MODELS = ["tiny-qwen3_5_text", "tiny-qwen3_next", "tiny-lfm2", "tiny-granitemoehybrid_mamba",
           "tiny-bamba"]  # fmt: skip
-pytestmark = pytest.mark.emulated(slow=True)
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def model(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, is_cpu: bool
-) -> str:
-    if "qwen" not in request.param and not is_cpu:
-        pytest.skip("CUDA refuses short convolutions and Mamba-2")
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_checkpoint(request.param, tmp_path_factory.mktemp("model") / "model"))
-
-
-@pytest.fixture
-def settings(device: dict[str, Any]) -> dict[str, Any]:
-    return {**SIZES, **device}
 
 
 @contextmanager
 def engine_of(
-    path: str, settings: dict[str, Any], draft: str = "", **more: Any
+    path: str, draft: str = "", place: dict[str, Any] = CPU, **more: Any
 ) -> Iterator[SyncMLCEngine]:
-    place = {name: settings[name] for name in ("device", "model_lib") if name in settings}
-    rest = {name: value for name, value in settings.items() if name not in place} | more
+    settings = SIZES | more
     if draft:
-        rest |= {"speculative_mode": "small_draft", "additional_models": [draft]}
-    engine = SyncMLCEngine(path, engine_config=EngineConfig(**rest), **place)
+        settings |= {"speculative_mode": "small_draft", "additional_models": [draft]}
+    engine = SyncMLCEngine(path, engine_config=EngineConfig(**settings), **place)
     try:
         yield engine
     finally:
@@ -91,7 +82,8 @@ def ask(engine: SyncMLCEngine, prompts: Sequence[list[int]], **options: Any) -> 
     config = {"max_tokens": 24, "temperature": 0, "seed": 5, **options}
     request = GenerationConfig(logprobs=True, top_logprobs=1, debug_config=NO_EOS, **config)
     found = [
-        [json.loads(token) for token in answer[0]] for answer in engine.generate(prompts, request)[1]
+        [json.loads(token) for token in answer[0]]
+        for answer in engine.generate(prompts, request)[1]
     ]
     after = spec_decode(engine)
     assert after["num_failures"] == 0
@@ -136,15 +128,13 @@ def check_counts(answers: Answers, prompts: Sequence[list[int]], length: int) ->
 
 
 @pytest.mark.parametrize("temperature", [0, 0.05, 0.1])
-def test_guesses_go_on_from_the_state_of_what_was_right(
-    model: str, settings: dict[str, Any], temperature: float
-) -> None:
+def test_guesses_go_on_from_the_state_of_what_was_right(model: str, temperature: float) -> None:
     """Alone and in batches; greedy, where every guess is right, and with some that are wrong."""
     drafted = accepted = 0
     found: list[list[list[list[str]]]] = []
     for draft in ("", model):
         found.append([])
-        with engine_of(model, settings, draft, deterministic=True) as engine:
+        with engine_of(model, draft) as engine:
             for length in range(1, 9):
                 # The draft model reads all of them in one forward.
                 prompts = [random_tokens(2 + length // 2 + i, 200, seed=length) for i in range(3)]
@@ -160,22 +150,22 @@ def test_guesses_go_on_from_the_state_of_what_was_right(
     assert accepted == drafted if temperature == 0 else 50 < accepted < drafted
 
 
-def test_prompts_that_are_read_in_chunks(model: str, settings: dict[str, Any]) -> None:
+def test_prompts_that_are_read_in_chunks(model: str) -> None:
     prompts = [random_tokens(length, 200, seed=length) for length in (31, 32, 33, 64, 95, 130)]
-    with engine_of(model, settings, deterministic=True) as engine:
+    with engine_of(model) as engine:
         plain = [ask(engine, [prompt], temperature=0.2).tokens for prompt in prompts]
-    with engine_of(model, settings, model, deterministic=True) as engine:
+    with engine_of(model, model) as engine:
         for prompt, tokens in zip(prompts, plain, strict=True):
             answers = ask(engine, [prompt], temperature=0.2, spec_draft_length=4)
             assert answers.tokens == tokens
             check_counts(answers, [prompt], 4)
 
 
-def test_prompts_start_from_where_others_diverged(model: str, settings: dict[str, Any]) -> None:
+def test_prompts_start_from_where_others_diverged(model: str) -> None:
     """The draft model reads the shared part of the first two and guesses meanwhile nothing."""
     shared = random_tokens(60, 200, seed=1)
     drafted = []
-    with engine_of(model, settings, model, deterministic=True) as engine:
+    with engine_of(model, model) as engine:
         for i in range(4):
             answers = ask(engine, [shared + random_tokens(10, 200, seed=10 + i)],
                           spec_draft_length=3)  # fmt: skip
@@ -184,15 +174,17 @@ def test_prompts_start_from_where_others_diverged(model: str, settings: dict[str
     assert drafted == [15, 15, 17, 17]
 
 
-def test_forks_begin_with_shared_states(model: str, settings: dict[str, Any]) -> None:
+def test_forks_begin_with_shared_states(model: str) -> None:
     """Prompts with a shared beginning, and several answers to each."""
     shared = random_tokens(40, 200, seed=2)
     prompts = [shared + random_tokens(6, 200, seed=i) for i in range(4)]
     options = {"max_tokens": 12, "temperature": 0.7, "n": 3, "seed": 3}
     found = []
     for draft in ("", model):
-        with engine_of(model, settings, draft, deterministic=True) as engine:
-            config = GenerationConfig(**options, debug_config=NO_EOS, spec_draft_length=3 if draft else None)
+        with engine_of(model, draft) as engine:
+            config = GenerationConfig(
+                **options, debug_config=NO_EOS, spec_draft_length=3 if draft else None
+            )
             found.append([engine.generate([prompt], config)[0] for prompt in prompts])
             found[-1].append(engine.generate(prompts, config)[0])
             engine._engine().debug_call("audit_pages")
@@ -203,20 +195,16 @@ def test_forks_begin_with_shared_states(model: str, settings: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("of_draft", ["tiny-qwen3_5_text", "tiny-lfm2", "tiny-llama"])
-def test_preempted_sequences_and_other_models(
-    model: str, settings: dict[str, Any], tmp_path: Path, is_cpu: bool, of_draft: str
-) -> None:
+def test_preempted_sequences_and_other_models(model: str, tmp_path: Path, of_draft: str) -> None:
     """Room for fewer tokens than the sequences have; drafts of a model that is mostly wrong."""
-    if of_draft == "tiny-lfm2" and not is_cpu:
-        pytest.skip("CUDA refuses short convolutions")
     draft = str(make_checkpoint(of_draft, tmp_path / "draft", seed=1))
-    small = settings | {"max_num_sequence": 4, "max_total_sequence_length": 160}
-    small["max_single_sequence_length"] = 160
+    small = {"max_num_sequence": 4, "max_total_sequence_length": 160}
+    small |= {"max_single_sequence_length": 160}
     prompts = [random_tokens(30, 200, seed=i) for i in range(6)]
-    with engine_of(model, small, deterministic=True) as engine:
+    with engine_of(model, **small) as engine:
         plain = ask(engine, prompts, max_tokens=50)
     for path, by in ((model, draft), (model, model)):
-        with engine_of(path, small, by, deterministic=True) as engine:
+        with engine_of(path, by, **small) as engine:
             answers = ask(engine, prompts, max_tokens=50, spec_draft_length=3)
             assert answers.tokens == plain.tokens
             assert engine.metrics().metrics["num_preemptions"] > 0
@@ -224,24 +212,39 @@ def test_preempted_sequences_and_other_models(
                 assert answers.accepted == answers.drafted > 100
 
 
-def test_a_plain_model_may_have_such_a_draft_model(
-    model: str, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_plain_model_may_have_such_a_draft_model(model: str, tmp_path: Path) -> None:
     path = str(make_checkpoint("tiny-llama", tmp_path / "plain"))
     prompts = [random_tokens(20, 200, seed=i) for i in range(3)]
-    with engine_of(path, settings, deterministic=True) as engine:
+    with engine_of(path) as engine:
         plain = ask(engine, prompts)
-    with engine_of(path, settings, model, deterministic=True) as engine:
+    with engine_of(path, model) as engine:
         answers = ask(engine, prompts, spec_draft_length=5)
     assert answers.tokens == plain.tokens
     assert answers.drafted > 0
 
 
-async def test_cancelled_requests_give_their_states_back(
-    model: str, settings: dict[str, Any]
+@pytest.mark.emulated(slow=True)
+@pytest.mark.parametrize("temperature", [0, 0.1])
+@pytest.mark.parametrize("like", ["tiny-qwen3_5_text", "tiny-qwen3_next"])
+def test_on_every_device(
+    tmp_path: Path, device: dict[str, Any], like: str, temperature: float
 ) -> None:
+    path = str(make_checkpoint(like, tmp_path / "model"))
+    prompts = [random_tokens(5 + i, 200, seed=i) for i in range(2)]
+    options = {"max_tokens": 14, "temperature": temperature}
+    with engine_of(path, place=device) as engine:
+        plain = ask(engine, prompts, **options)
+    with engine_of(path, path, device) as engine:
+        answers = ask(engine, prompts, spec_draft_length=3, **options)
+    assert answers.tokens == plain.tokens
+    check_counts(answers, prompts, 3)
+    assert 0 < answers.accepted <= answers.drafted
+    assert (answers.accepted == answers.drafted) == (temperature == 0)
+
+
+async def test_cancelled_requests_give_their_states_back(model: str) -> None:
     drafting = {"speculative_mode": "small_draft", "additional_models": [model]}
-    engine = AsyncMLCEngine(model, **drafting, **settings)
+    engine = AsyncMLCEngine(model, **drafting, **CPU, **SIZES)
     try:
         for i in range(6):
             stream = await engine.completions.create(

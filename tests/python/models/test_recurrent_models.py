@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mlc_native import MLCEngine
-from mlc_native.errors import InvalidConfig, LoadError
+from mlc_native.errors import LoadError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 from make_random_checkpoint import make_checkpoint
@@ -146,11 +146,6 @@ def test_forced_text_changes_no_answer(model: str, settings: dict[str, Any]) -> 
             texts.append(completion.choices[0].message.content)
             engine._debug_call_func_on_all_worker("audit_pages")
     assert texts[0] == texts[1]
-
-
-def test_a_draft_model_with_states_is_refused(model: str) -> None:
-    with pytest.raises(InvalidConfig, match="additional_models"):
-        MLCEngine(model, speculative_mode="small_draft", additional_models=[model], **SIZES)
 
 
 @pytest.mark.parametrize(

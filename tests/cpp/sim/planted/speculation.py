@@ -80,7 +80,7 @@ BUGS = [
     Bug(
         "a draft model goes on from tokens that were taken back",
         "step/draft_model.cc",
-        "  known.resize(same);\n",
+        "  known.tokens.resize(static_cast<size_t>(length));\n",
         "",
     ),
     Bug(
