@@ -12,62 +12,12 @@
 namespace mlc_native {
 namespace {
 
-constexpr const char* kField = "tensor_parallel_shards";
-constexpr int64_t kMostShards = 64;  // that messages list
-constexpr int64_t kVector = 8;       // elements that kernels read at once
-
 // What one device has of a parameter.
 struct Cut {
   std::vector<IndexRange> rows;     // empty: all of them
   std::vector<IndexRange> columns;  // the same
   bool is_absent = false;
 };
-
-bool HasDenseLayers(const ModelConfig& config) {
-  return !std::ranges::all_of(config.layers, &LayerConfig::has_experts);
-}
-
-// Whether the sizes can be divided. Several devices may have the same KV head.
-bool Divides(const ModelConfig& config, int64_t size) {
-  const auto is_even = [&](int64_t ffn) { return ffn % (size * kVector) == 0; };
-  if (config.num_heads % size != 0) return false;
-  if (config.num_kv_heads % size != 0 && size % config.num_kv_heads != 0) return false;
-  if (config.delta && config.delta->num_key_heads % size != 0) return false;
-  if (HasDenseLayers(config) && !is_even(config.ffn_size)) return false;
-  return !config.experts ||
-         (is_even(config.experts->ffn_size) && is_even(config.experts->shared_ffn_size));
-}
-
-// "1, 2 or 4"
-std::string AllowedShards(const ModelConfig& config) {
-  std::vector<std::string> allowed;
-  for (int64_t size = 1; size <= std::min(config.num_heads, kMostShards); ++size) {
-    if (size == 1 || Divides(config, size)) allowed.push_back(std::to_string(size));
-  }
-  std::string text = allowed.front();
-  for (size_t i = 1; i < allowed.size(); ++i) {
-    text += (i + 1 < allowed.size() ? ", " : " or ") + allowed[i];
-  }
-  return text;
-}
-
-std::string Sizes(const ModelConfig& config) {
-  std::string text = std::to_string(config.num_heads) + " query heads, " +
-                     std::to_string(config.num_kv_heads) + " KV heads";
-  if (config.delta) {
-    text += ", " + std::to_string(config.delta->num_key_heads) + " key heads of linear attention";
-  }
-  if (HasDenseLayers(config)) {
-    text += ", a feed-forward size of " + std::to_string(config.ffn_size);
-  }
-  if (config.experts) {
-    text += ", experts of size " + std::to_string(config.experts->ffn_size);
-    if (config.experts->shared_ffn_size > 0) {
-      text += ", a shared expert of size " + std::to_string(config.experts->shared_ffn_size);
-    }
-  }
-  return text;
-}
 
 // Collects what the device has of each parameter, and applies it.
 class Cutter {
@@ -80,7 +30,11 @@ class Cutter {
         cuts_(plan->map.parameters.size()) {}
 
   void Run() {
-    for (LayerParameters& layer : plan_.map.layers) CutLayer(layer);
+    for (size_t i = 0; i < plan_.map.layers.size(); ++i) {
+      of_whole_ = &whole_.layers[i];
+      of_part_ = &part_.layers[i];
+      CutLayer(plan_.map.layers[i]);
+    }
     CutHead();
     CheckGroups();
     Apply();
@@ -112,16 +66,16 @@ class Cutter {
     const int64_t keys = whole_.delta->keys_size();
     return {DeltaKeys(), DeltaKeys(keys), DeltaValues(2 * keys)};
   }
-  // Each device has the heads that its query heads read.
+  // Each device has the heads of the layer that its query heads read.
   IndexRange KvHeads() const {
-    const int64_t first = shard_.rank * whole_.num_kv_heads / shard_.size;
-    return {first, first + part_.num_kv_heads};
+    const int64_t first = shard_.rank * whole_.kv_heads_of(*of_whole_) / shard_.size;
+    return {first, first + part_.kv_heads_of(*of_part_)};
   }
   static IndexRange Scaled(const IndexRange& range, int64_t factor, int64_t offset = 0) {
     return {offset + range.begin * factor, offset + range.end * factor};
   }
 
-  int64_t FfnOf(const ModelConfig& config, LinearRole role) const {
+  static int64_t FfnOf(const ModelConfig& config, const LayerConfig& layer, LinearRole role) {
     switch (role) {
       case LinearRole::kExpertGateUp:
       case LinearRole::kExpertDown:
@@ -130,7 +84,7 @@ class Cutter {
       case LinearRole::kSharedDown:
         return config.experts->shared_ffn_size;
       default:
-        return config.ffn_size;
+        return config.ffn_size_of(layer);
     }
   }
 
@@ -140,7 +94,7 @@ class Cutter {
     if (whole_.qk_norm == QkNorm::kPerHeadOwnWeight || whole_.qk_norm == QkNorm::kWholeProjection) {
       CutHeads(layer.norms[static_cast<size_t>(NormRole::kQ)].weight, Heads(), whole_.num_heads);
       CutHeads(layer.norms[static_cast<size_t>(NormRole::kK)].weight, KvHeads(),
-               whole_.num_kv_heads);
+               whole_.kv_heads_of(*of_whole_));
     }
     const auto vector = [&](VectorRole role) { return layer.vectors[static_cast<size_t>(role)]; };
     CutHeads(vector(VectorRole::kSinks), Heads(), whole_.num_heads);
@@ -157,7 +111,8 @@ class Cutter {
       case LinearRole::kRouter:
       case LinearRole::kHeadKeyUp:  // TakeHeads takes all or nothing of one of a head
       case LinearRole::kHeadValueUp:
-      case LinearRole::kLayerInputGate:  // several devices compute no model with these
+      case LinearRole::kLayerInputGate:  // small, and its result needs no sum if all devices have
+                                         // it
       case LinearRole::kLayerInputUp:
         return;
       case LinearRole::kDeltaInputs: {
@@ -178,32 +133,35 @@ class Cutter {
       case LinearRole::kGateUp:
       case LinearRole::kExpertGateUp:
       case LinearRole::kSharedGateUp: {
-        const int64_t ffn = FfnOf(whole_, role);
+        const int64_t ffn = FfnOf(whole_, *of_whole_, role);
         std::vector<IndexRange> rows;
         for (int64_t at = 0; at < plan_.map.parameters[linear.matrix].rows; at += ffn) {
-          rows.push_back(Share(FfnOf(part_, role), at));
+          rows.push_back(Share(FfnOf(part_, *of_part_, role), at));
         }
         return CutRows(linear, rows);
       }
       case LinearRole::kOut:
-        return CutColumns(linear, Scaled(Heads(), whole_.values_size() / whole_.num_heads));
+        return CutColumns(linear,
+                          Scaled(Heads(), whole_.values_size(*of_whole_) / whole_.num_heads));
       case LinearRole::kDown:
       case LinearRole::kExpertDown:
       case LinearRole::kSharedDown:
-        return CutColumns(linear, Share(FfnOf(part_, role)));
+        return CutColumns(linear, Share(FfnOf(part_, *of_part_, role)));
     }
   }
 
-  // Of gates, if there are, queries, keys and values.
+  // Of gates, if there are, queries, keys and values, as far as the layer makes them.
   std::vector<IndexRange> RowsOfQkv() const {
-    const int64_t size = whole_.head_dim;
+    const LayerConfig& layer = *of_whole_;
+    const int64_t size = whole_.head_dim_of(layer);
     std::vector<IndexRange> rows;
     if (whole_.gates_attention) rows.push_back(Scaled(Heads(), size));
     const int64_t q = whole_.attention_gates_size();
-    const int64_t k = q + whole_.q_size();
+    const int64_t k = q + whole_.q_size(layer);
     rows.push_back(Scaled(Heads(), size, q));
+    if (!layer.has_own_kv()) return rows;
     rows.push_back(Scaled(KvHeads(), size, k));
-    rows.push_back(Scaled(KvHeads(), size, k + whole_.kv_size()));
+    if (!layer.keys_are_values) rows.push_back(Scaled(KvHeads(), size, k + whole_.kv_size(layer)));
     return rows;
   }
 
@@ -280,8 +238,8 @@ class Cutter {
   void CheckBorder(size_t slot, const IndexRange& columns, int64_t group) const {
     if (columns.size() % group == 0) return;
     throw InvalidConfig(
-        kField,
-        OutOfRangeMessage(kField, shard_.size,
+        kShardsField,
+        OutOfRangeMessage(kShardsField, shard_.size,
                           "a number that gives each GPU a multiple of " + std::to_string(group) +
                               " input columns of " + plan_.map.slots[slot].name + ", which has " +
                               std::to_string(plan_.map.slots[slot].shape[1]) + " in groups of " +
@@ -342,6 +300,8 @@ class Cutter {
 
   const ModelConfig& whole_;
   const ModelConfig part_;
+  const LayerConfig* of_whole_ = nullptr;  // of the layer that is being cut
+  const LayerConfig* of_part_ = nullptr;
   const Shard shard_;
   WeightPlan& plan_;
   std::vector<Cut> cuts_;  // by parameter
@@ -350,33 +310,11 @@ class Cutter {
 }  // namespace
 
 IndexRange HeadRows(int64_t rows, const Shard& shard) {
-  const int64_t vectors = (rows + kVector - 1) / kVector;
+  const int64_t vectors = (rows + kShardVector - 1) / kShardVector;
   const auto begin = [&](int64_t rank) {
-    return std::min(vectors * rank / shard.size * kVector, rows);
+    return std::min(vectors * rank / shard.size * kShardVector, rows);
   };
   return {begin(shard.rank), begin(shard.rank + 1)};
-}
-
-ModelConfig ShardOf(const ModelConfig& config, int64_t num_shards) {
-  if (num_shards == 1) return config;
-  if (!Divides(config, num_shards)) {
-    throw InvalidConfig(kField, OutOfRangeMessage(kField, num_shards,
-                                                  AllowedShards(config) + " for " + Sizes(config)));
-  }
-  ModelConfig part = config;
-  part.num_heads /= num_shards;
-  part.num_kv_parts = std::min(part.num_kv_heads, num_shards);
-  part.num_kv_heads /= part.num_kv_parts;
-  part.ffn_size /= num_shards;
-  if (part.delta) {
-    part.delta->num_key_heads /= num_shards;
-    part.delta->num_value_heads /= num_shards;
-  }
-  if (part.experts) {
-    part.experts->ffn_size /= num_shards;
-    part.experts->shared_ffn_size /= num_shards;
-  }
-  return part;
 }
 
 void TakeShard(const ModelConfig& config, const Shard& shard, WeightPlan* plan) {

@@ -11,11 +11,13 @@
 //                       them the rows or matrices of its heads
 //   linear attention    the device has what belongs to its key heads and to the value heads that
 //                       share them: rows, channels of the convolutions, states
+//   inputs of layers    each device has all of them, and computes what they add to the residual
 //   everything else     each device has it, except the biases behind sums, which only the first one
 //                       has
 //
-// KV heads that are fewer than the devices are held by several of them. All formats of checkpoints
-// go through one mechanism: the rows and columns of a plan's sources. Loading thread only.
+// KV heads of a layer that are fewer than the devices are held by several of them. All formats of
+// checkpoints go through one mechanism: the rows and columns of a plan's sources. Loading thread
+// only.
 #pragma once
 
 #include "arch/model_config.h"
@@ -24,6 +26,9 @@
 #include "weights/weight_plan.h"
 
 namespace mlc_native {
+
+inline constexpr const char* kShardsField = "tensor_parallel_shards";
+inline constexpr int64_t kShardVector = 8;  // elements that kernels read at once
 
 // The device `rank` of `size`.
 struct Shard {

@@ -251,12 +251,6 @@ std::vector<int> DevicesFrom(int first, int64_t count) {
 std::unique_ptr<Model> LoadSharded(const ModelSource& source, int first_device) {
   const std::vector<int> devices = DevicesFrom(first_device, source.tensor_parallel_shards);
   const ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
-  if (config.arch->reads_layer_sizes) {
-    throw InvalidConfig("tensor_parallel_shards",
-                        "\"tensor_parallel_shards\" must be 1 for a model with layers that have "
-                        "sizes of their own, got " +
-                            std::to_string(source.tensor_parallel_shards));
-  }
   const ModelConfig part = ShardOf(config, source.tensor_parallel_shards);
   CheckSizes(part);
   const auto load = [&](const Peer& peer, int device) {

@@ -98,6 +98,8 @@ kernels::cuda::MixArgs CudaDecoder::Ops::MixOfChosen() const {
 void CudaDecoder::Ops::MixNormalizedExperts(size_t layer) {
   const auto& weights = weights_.layers[layer];
   kernels::cuda::Mix(MixOfChosen(), stream_);
+  SumOverPeers(buffers_.output);
+  SumOverPeers(buffers_.shared);
   const int64_t hidden = config_.hidden_size;
   NormalizeColumns(buffers_.output, hidden, weights.norm(NormRole::kPostExperts).weight, 0, hidden);
   NormalizeColumns(buffers_.shared, hidden, weights.norm(NormRole::kPostShared).weight, 0, hidden);
@@ -118,7 +120,7 @@ void CudaDecoder::Ops::MixExperts() {
     args.ld_gate = experts.router_rows();
   }
   kernels::cuda::Mix(args, stream_);
-  SumOverPeers();
+  SumOverPeers(buffers_.output);
 }
 
 CudaDecoder::ExpertStrides CudaDecoder::StridesOf(const CudaDecoderWeights::Layer& layer,

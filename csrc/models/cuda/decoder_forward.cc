@@ -154,7 +154,7 @@ bool CudaDecoder::Ops::HasNormsInProducts() const {
 }
 
 const void* CudaDecoder::Ops::FinishBlock(const Norm& post_norm) {
-  if (!deferred_) return buffers_.output;  // of experts
+  if (!deferred_) return buffers_.output;  // of experts and of inputs of layers
   GemvArgs linear = TakeDeferred();
   if (HasNormsInProducts() && post_norm.weight == nullptr) {
     linear.y = residual_;
@@ -163,7 +163,7 @@ const void* CudaDecoder::Ops::FinishBlock(const Norm& post_norm) {
     return nullptr;
   }
   LaunchLinear(linear);
-  SumOverPeers();
+  SumOverPeers(buffers_.output);
   return buffers_.output;
 }
 
@@ -212,7 +212,7 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kLayerInputGate:
       return LaunchLayerInputGate(linear);
     case LinearRole::kLayerInputUp:
-      return Defer(LinearArgs(linear, buffers_.ffn, buffers_.output));
+      return LaunchLinear(LinearArgs(linear, buffers_.ffn, buffers_.output));
   }
   MLC_CHECK(false) << static_cast<int>(role);
 }
@@ -250,10 +250,10 @@ void CudaDecoder::Ops::ActivateDeferred(const ActivationRule& rule, const void* 
                           stream_);
 }
 
-void CudaDecoder::Ops::SumOverPeers() const {
+void CudaDecoder::Ops::SumOverPeers(void* values) const {
   const Peer& peer = decoder_.peer_;
   if (!peer) return;
-  peer.peers->Sum(peer.rank, buffers_.output, num_rows_ * config_.hidden_size, weights_.dtype,
+  peer.peers->Sum(peer.rank, values, num_rows_ * config_.hidden_size, weights_.dtype,
                   buffers_.peer_parts, stream_);
 }
 

@@ -118,8 +118,9 @@ class CudaDecoder::Ops {
 
   Added TakeAdded() { return std::exchange(added_, {}); }
   void LaunchAddNorm(const Added& added, const Norm& pre_norm, void* input) const;
-  // Of one of several devices, whose blocks have computed parts of a sum: the block's output.
-  void SumOverPeers() const;
+  // Of one of several devices, whose blocks have computed parts of a sum: makes the whole sum of
+  // values in the shape of a block's output.
+  void SumOverPeers(void* values) const;
   // Whether products add to the residual, and normalize it, by themselves.
   bool HasNormsInProducts() const;
   // Launches the linear that ends a block, if it was left to do, and returns what is to be added to

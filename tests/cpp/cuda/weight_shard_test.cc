@@ -184,6 +184,28 @@ TEST(ShardOf, LatentsAreHeldByAll) {
   EXPECT_EQ(part.values_size(), 2 * 16);
 }
 
+// The first layer has a window; the other one has wider heads, whose keys are their values.
+constexpr const char* kLayerSizes = R"("layer_types": ["sliding_attention", "full_attention"],
+    "head_dim": 8, "global_head_dim": 16, "num_global_key_value_heads": 1,
+    "attention_k_eq_v": true, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 50)";
+// Two layers more, which read the keys and values of these and have wider blocks.
+constexpr const char* kSharing = R"("layer_types": ["sliding_attention", "full_attention",
+    "sliding_attention", "full_attention"], "head_dim": 8, "global_head_dim": 16,
+    "hidden_size_per_layer_input": 0, "num_kv_shared_layers": 2, "use_double_wide_mlp": true,
+    "num_hidden_layers": 4)";
+
+TEST(ShardOf, LayersHaveTheirShareOfTheirOwnSizes) {
+  const ModelConfig part = ShardOf(Config("Gemma4ForCausalLM", kLayerSizes), 2);
+  EXPECT_EQ(part.kv_heads_of(part.layers[0]), 1);
+  EXPECT_EQ(part.kv_heads_of(part.layers[1]), 1);
+  EXPECT_EQ(part.head_dim_of(part.layers[1]), 16);
+  EXPECT_EQ(part.layer_inputs->size, 8);
+  const ModelConfig shares = ShardOf(Config("Gemma4ForCausalLM", kSharing), 2);
+  EXPECT_EQ(shares.ffn_size_of(shares.layers[1]), 24);
+  EXPECT_EQ(shares.ffn_size_of(shares.layers[2]), 48);
+  EXPECT_EQ(shares.layers[3].kv_source, 1);
+}
+
 // ---- Plans ----
 
 struct Planned {
@@ -259,6 +281,37 @@ TEST(TakeShard, DevicesDivideTheParameters) {
     const size_t matrix = linear.matrix;
     EXPECT_EQ(count(first, matrix) + count(second, matrix), count(whole, matrix));
     EXPECT_EQ(count(first, matrix), count(second, matrix));
+  }
+}
+
+// In rows of q, k and v, and in columns of o and of the block.
+TEST(TakeShard, DevicesDivideWhatALayerHasOfItsOwn) {
+  struct Shape {
+    int64_t qkv, out, down;
+    bool operator==(const Shape&) const = default;
+  };
+  const auto shape = [](const WeightPlan& plan, size_t layer) {
+    Shape found{};
+    for (const LinearParameters& linear : plan.map.layers[layer].linears) {
+      const Parameter& matrix = plan.map.parameters[linear.matrix];
+      if (linear.key.role == LinearRole::kQkv) found.qkv = matrix.rows;
+      if (linear.key.role == LinearRole::kOut) found.out = matrix.columns;
+      if (linear.key.role == LinearRole::kDown) found.down = matrix.columns;
+    }
+    return found;
+  };
+  const Planned sizes("Gemma4ForCausalLM", kLayerSizes, WeightQuantization::kAuto);
+  const Planned sharing("Gemma4ForCausalLM", kSharing, WeightQuantization::kAuto);
+  for (const int64_t rank : {0, 1}) {
+    const WeightPlan plan = sizes.Of({rank, 2});
+    EXPECT_EQ(shape(plan, 0), (Shape{(2 + 1 + 1) * 8, 2 * 8, 24})) << rank;
+    EXPECT_EQ(shape(plan, 1), (Shape{(2 + 1) * 16, 2 * 16, 24})) << rank;
+    const WeightPlan shared = sharing.Of({rank, 2});
+    EXPECT_EQ(shape(shared, 1), (Shape{(2 + 1 + 1) * 16, 2 * 16, 24})) << rank;
+    EXPECT_EQ(shape(shared, 3), (Shape{2 * 16, 2 * 16, 48})) << rank;
+    for (const WeightPlan* each : {&plan, &shared}) {
+      EXPECT_EQ(each->sources.size(), each->map.slots.size());
+    }
   }
 }
 

@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 
 from mlc_native import EngineConfig, MLCEngine, inspect_model
 from mlc_native._core import LoadError
-from mlc_native.errors import InvalidConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 from dense_shapes import GEMMA4_INPUTS
@@ -188,11 +187,3 @@ def test_cuda_refuses_what_it_lacks(
     path = make_checkpoint("tiny-gemma4_text", tmp_path / "m", overrides=overrides)
     with pytest.raises(LoadError, match=missing):
         emulated(path)
-
-
-def test_several_gpus_are_refused(tmp_path: Path) -> None:
-    path = make_checkpoint("tiny-gemma4_text", tmp_path / "m")
-    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
-    config = EngineConfig(tensor_parallel_shards=2)
-    with pytest.raises(InvalidConfig, match="must be 1 for a model with layers that have sizes"):
-        MLCEngine(str(path), "cuda:0", model_lib=library, engine_config=config)

@@ -20,6 +20,7 @@ from mlc_native import EngineConfig, GenerationConfig, SyncMLCEngine
 from mlc_native.errors import InvalidConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+from dense_shapes import GEMMA4_INPUTS
 from make_random_checkpoint import make_checkpoint
 
 PROMPTS = [random_tokens(18, 512, seed=3), random_tokens(3, 512, seed=4)]
@@ -43,6 +44,7 @@ KINDS = [
     "mlc-q4f16_1",
     "gguf-Q4_0",
     "tiny-olmo2",  # floats; norms over all heads
+    "tiny-gemma4_text-experts",  # layers with sizes of their own, experts beside a block
     "tiny-deepseek_v2",  # latent attention, whose queries come from the hidden states
     "tiny-deepseek_v3",  # whose queries have latents
     "latent-gptq-4-sym",
@@ -52,6 +54,26 @@ LINEAR_ATTENTION = [
     ("tiny-qwen3_5_moe_text", 2),
     ("tiny-qwen3_next", 2),  # whose tensors have groups of heads
 ]
+# Windows end within a prompt, and the layers behind them have other heads.
+NARROW = {"sliding_window": 12}
+SHARING = {**GEMMA4_INPUTS, **NARROW, "hidden_size_per_layer_input": 24}
+LAYERS_WITH_SIZES: dict[str, tuple[str, dict[str, Any], int]] = {
+    # One KV head of layers without a window, which both GPUs have, gives keys and values.
+    "heads": ("tiny-gemma4_text", NARROW, 2),
+    "heads-of-four": ("tiny-gemma4_text", NARROW, 4),  # which have KV heads of windows in pairs
+    "heads-alike": (
+        "tiny-gemma4_text",
+        NARROW | {"num_key_value_heads": 4, "num_global_key_value_heads": 2},
+        2,
+    ),
+    "biases": ("tiny-gemma4_unified_text", NARROW, 2),
+    # Inputs of layers, shared keys and values, and feed-forward blocks of two sizes.
+    "inputs": ("tiny-gemma4", {"text_config": SHARING}, 2),
+    "inputs-of-four": ("tiny-gemma4", {"text_config": SHARING}, 4),
+    "experts": ("tiny-gemma4_text-experts", NARROW, 2),
+    "experts-of-four": ("tiny-gemma4_text-experts", NARROW | {"moe_intermediate_size": 64}, 4),
+}
+AT_EVERY_PUSH = {"heads-of-four", "inputs", "experts"}
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +146,24 @@ def test_states_are_divided_by_heads(tmp_path: Path, kind: str, shards: int) -> 
     assert got_logprobs == pytest.approx(logprobs, abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            kind, marks=[] if kind in AT_EVERY_PUSH else [pytest.mark.slow, pytest.mark.nightly]
+        )
+        for kind in LAYERS_WITH_SIZES
+    ],
+)
+def test_layers_with_sizes_of_their_own_are_divided(tmp_path: Path, kind: str) -> None:
+    like, overrides, shards = LAYERS_WITH_SIZES[kind]
+    path = make_checkpoint(like, tmp_path / "source", overrides=overrides)
+    tokens, logprobs = answers(path, 1, 5, dtype="float32")
+    got, got_logprobs = answers(path, shards, 5, dtype="float32")
+    assert got == tokens
+    assert got_logprobs == pytest.approx(logprobs, abs=1e-4)
+
+
 def test_four_gpus_with_a_draft_model_give_the_tokens_of_one(tmp_path: Path) -> None:
     path = make_folder("floats", tmp_path)
     settings = {"num_tokens": 8, "dtype": "float32"}
@@ -146,6 +186,11 @@ def test_settings_are_refused_by_name(tmp_path: Path) -> None:
     linear = make_folder("tiny-qwen3_5_moe_text", tmp_path / "linear")
     with pytest.raises(InvalidConfig, match="2 key heads of linear attention") as error:
         answers(linear, 4)
+    assert error.value.field == "tensor_parallel_shards"
+    sizes = make_checkpoint("tiny-gemma4", tmp_path / "sizes", overrides={"text_config": SHARING})
+    message = "1, 2 or 4 for 4 query heads, 2 KV heads, a feed-forward size of 160 or 320"
+    with pytest.raises(InvalidConfig, match=message) as error:
+        answers(sizes, 3)
     assert error.value.field == "tensor_parallel_shards"
     with pytest.raises(InvalidConfig, match="1 on the CPU") as error:
         SyncMLCEngine(str(path), "cpu", engine_config=EngineConfig(tensor_parallel_shards=2))

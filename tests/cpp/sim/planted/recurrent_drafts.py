@@ -28,17 +28,9 @@ BUGS = [
         "  kv_.PopN(sequence_id, std::max<int64_t>(rest - 1, 0));\n",
     ),
     _in_the_simulation(
-        "a draft model keeps the state one token too far, at the place of the right one",
-        "    if (state.position <= length) furthest = state.position;",
-        "    if (state.position <= length + 1) furthest = std::min(state.position, length);",
-        "kv/paged_kv_cache.cc",
-    ),
-    _in_the_simulation(
-        "a draft model takes the state of other tokens for that of its own",
-        "  const int64_t same = std::ranges::mismatch(known, tokens).in1 - known.begin();\n"
-        "  const int64_t length",
-        "  const int64_t same = std::min(std::ssize(known), std::ssize(tokens));\n"
-        "  const int64_t length",
+        "a draft model goes on from a state one token too far",
+        "  const int64_t length = kv_.LengthToGoOnFrom(id, same);\n",
+        "  const int64_t length = kv_.LengthToGoOnFrom(id, same + 1);\n",
     ),
     _in_the_simulation(
         "a draft leaves no state behind a guess",
@@ -81,6 +73,13 @@ BUGS = [
         "each draft takes all slots of states",
         "return kv_.slots().num_available() / num_wishes;",
         "return kv_.slots().num_total();",
+    ),
+    _in_a_test(
+        "a draft model takes the state of other tokens for that of its own",
+        "  const int64_t same = std::ranges::mismatch(known, tokens).in1 - known.begin();\n"
+        "  const int64_t length",
+        "  const int64_t same = std::min(std::ssize(known), std::ssize(tokens));\n"
+        "  const int64_t length",
     ),
     _in_a_test(
         "a sequence that has ended leaves the state behind its guesses",

@@ -1,0 +1,112 @@
+// Into how many shards a decoder can be divided, and what config each of them has.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "support/error.h"
+#include "weights/weight_shard.h"
+
+namespace mlc_native {
+namespace {
+
+constexpr int64_t kMostShards = 64;  // that messages list
+
+bool HasDenseLayers(const ModelConfig& config) {
+  return !std::ranges::all_of(config.layers, &LayerConfig::has_experts);
+}
+
+// Of so many KV heads, how many parts the devices have that differ. Several may have the same one.
+int64_t NumKvParts(int64_t kv_heads, int64_t size) { return std::min(kv_heads, size); }
+
+// Whether the sizes can be divided.
+bool Divides(const ModelConfig& config, int64_t size) {
+  const auto is_even = [&](int64_t ffn) { return ffn % (size * kShardVector) == 0; };
+  if (config.num_heads % size != 0) return false;
+  if (config.delta && config.delta->num_key_heads % size != 0) return false;
+  for (const LayerConfig& layer : config.layers) {
+    const int64_t kv_heads = config.kv_heads_of(layer);
+    if (kv_heads % size != 0 && size % kv_heads != 0) return false;
+    if (!layer.has_experts && !is_even(config.ffn_size_of(layer))) return false;
+  }
+  return !config.experts ||
+         (is_even(config.experts->ffn_size) && is_even(config.experts->shared_ffn_size));
+}
+
+// "1, 2 or 4"
+std::string AllowedShards(const ModelConfig& config) {
+  std::vector<std::string> allowed;
+  for (int64_t size = 1; size <= std::min(config.num_heads, kMostShards); ++size) {
+    if (size == 1 || Divides(config, size)) allowed.push_back(std::to_string(size));
+  }
+  std::string text = allowed.front();
+  for (size_t i = 1; i < allowed.size(); ++i) {
+    text += (i + 1 < allowed.size() ? ", " : " or ") + allowed[i];
+  }
+  return text;
+}
+
+// What the layers have of it: "16 or 4".
+template <typename Size>
+std::string OfLayers(const ModelConfig& config, const Size& size) {
+  std::vector<int64_t> found;
+  for (const LayerConfig& layer : config.layers) {
+    const int64_t own = size(layer);
+    if (own > 0 && std::ranges::count(found, own) == 0) found.push_back(own);
+  }
+  std::string text;
+  for (const int64_t own : found) text += (text.empty() ? "" : " or ") + std::to_string(own);
+  return text;
+}
+
+std::string Sizes(const ModelConfig& config) {
+  std::string text =
+      std::to_string(config.num_heads) + " query heads, " +
+      OfLayers(config, [&](const LayerConfig& layer) { return config.kv_heads_of(layer); }) +
+      " KV heads";
+  if (config.delta) {
+    text += ", " + std::to_string(config.delta->num_key_heads) + " key heads of linear attention";
+  }
+  if (HasDenseLayers(config)) {
+    text += ", a feed-forward size of " + OfLayers(config, [&](const LayerConfig& layer) {
+              return layer.has_experts ? 0 : config.ffn_size_of(layer);
+            });
+  }
+  if (config.experts) {
+    text += ", experts of size " + std::to_string(config.experts->ffn_size);
+    if (config.experts->shared_ffn_size > 0) {
+      text += ", a shared expert of size " + std::to_string(config.experts->shared_ffn_size);
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+ModelConfig ShardOf(const ModelConfig& config, int64_t num_shards) {
+  if (num_shards == 1) return config;
+  if (!Divides(config, num_shards)) {
+    throw InvalidConfig(kShardsField,
+                        OutOfRangeMessage(kShardsField, num_shards,
+                                          AllowedShards(config) + " for " + Sizes(config)));
+  }
+  ModelConfig part = config;
+  part.num_heads /= num_shards;
+  part.num_kv_parts = NumKvParts(part.num_kv_heads, num_shards);
+  part.num_kv_heads /= part.num_kv_parts;
+  part.ffn_size /= num_shards;
+  for (LayerConfig& layer : part.layers) {
+    if (layer.own_kv_heads > 0) layer.own_kv_heads /= NumKvParts(layer.own_kv_heads, num_shards);
+    layer.own_ffn_size /= num_shards;
+  }
+  if (part.delta) {
+    part.delta->num_key_heads /= num_shards;
+    part.delta->num_value_heads /= num_shards;
+  }
+  if (part.experts) {
+    part.experts->ffn_size /= num_shards;
+    part.experts->shared_ffn_size /= num_shards;
+  }
+  return part;
+}
+
+}  // namespace mlc_native
