@@ -27,13 +27,22 @@ from planted import (
     guesses_ahead,
     recurrent,
     recurrent_drafts,
+    shards,
     speculation,
 )
 from planted.bug import Bug
 
 ROOT = Path(__file__).resolve().parents[3]
 
-PARTS_OF_BUGS = (engine, speculation, guesses_ahead, recurrent, recurrent_drafts, delta_rule)
+PARTS_OF_BUGS = (
+    engine,
+    speculation,
+    guesses_ahead,
+    recurrent,
+    recurrent_drafts,
+    delta_rule,
+    shards,
+)
 BUGS = [bug for part in PARTS_OF_BUGS for bug in part.BUGS]
 
 # A bug may leave a variable without a use, which the build treats as an error.

@@ -175,6 +175,17 @@ def test_four_gpus_with_a_draft_model_give_the_tokens_of_one(tmp_path: Path) -> 
     assert got_logprobs == pytest.approx(logprobs, abs=1e-3)
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_the_first_gpu_has_all_states_of_the_draft_model(tmp_path: Path) -> None:
+    path = make_folder("tiny-qwen3_5", tmp_path)
+    tokens, logprobs = answers(path, 1, 8, dtype="float32")
+    draft = {"speculative_mode": "small_draft", "additional_models": [str(path)]}
+    got, got_logprobs = answers(path, 2, 8, dtype="float32", spec_draft_length=2, **draft)
+    assert got == tokens
+    assert got_logprobs == pytest.approx(logprobs, abs=1e-4)
+
+
 def test_settings_are_refused_by_name(tmp_path: Path) -> None:
     path = make_folder("floats", tmp_path)
     with pytest.raises(InvalidConfig, match="number of GPUs") as error:

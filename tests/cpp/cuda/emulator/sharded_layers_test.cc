@@ -1,0 +1,62 @@
+// Layers with sizes of their own on several devices of the emulated machine: each has its share of
+// every layer, and what all of them compute is not added up.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "cuda/model_driver.h"
+
+namespace mlc_native {
+namespace {
+
+class ShardedLayersTest : public ::testing::Test {
+ protected:
+  ShardedLayersTest() { setenv("MLC_NATIVE_NCCL_LIB", FAKE_NCCL, 1); }
+  ~ShardedLayersTest() override {
+    unsetenv("MLC_NATIVE_NCCL_LIB");
+    kernels::cuda::UseDevice(0);
+  }
+
+  static float DifferenceOn(int64_t number, const std::string& fields, const char* dtype) {
+    TinyModel tiny("Gemma4ForCausalLM", fields);
+    ModelSource source = tiny.Source(dtype);
+    const std::vector<float> wanted = SomeSteps(*tiny.Load(source));
+    source.tensor_parallel_shards = number;
+    return static_cast<float>(Difference(SomeSteps(*tiny.Load(source)), wanted));
+  }
+  // Sizes of blocks that four devices can divide.
+  static std::string Divisible(std::string fields) {
+    const std::string experts = R"("moe_intermediate_size": 24)";
+    if (const size_t at = fields.find(experts); at != std::string::npos) {
+      fields.replace(at, experts.size(), R"("moe_intermediate_size": 32)");
+    }
+    return fields + R"(, "intermediate_size": 64)";
+  }
+};
+
+TEST_F(ShardedLayersTest, LogitsOnTwoAndFourAreThoseOfOneDevice) {
+  for (const char* fields : {kGemma4Dense, kGemma4Inputs, kGemma4Experts}) {
+    for (const int64_t number : {2, 4}) {
+      EXPECT_LT(DifferenceOn(number, Divisible(fields), "float32"), 1e-5) << number << fields;
+    }
+    if (fields == kGemma4Experts) continue;  // some rows have other experts in 16 bits
+    EXPECT_LT(DifferenceOn(2, Divisible(fields), "bfloat16"), 3e-2) << fields;
+  }
+}
+
+TEST_F(ShardedLayersTest, DevicesDivideWhatTheyKeep) {
+  TinyModel tiny("Gemma4ForCausalLM", kGemma4Inputs);
+  ModelSource source = tiny.Source("float16");
+  const int64_t of_one = LoadCudaModel(source)->metadata().kv_bytes_per_token;
+  source.tensor_parallel_shards = 2;
+  EXPECT_EQ(LoadCudaModel(source)->metadata().kv_bytes_per_token, of_one / 2);
+  TinyModel dense("Gemma4ForCausalLM", kGemma4Dense);
+  source = dense.Source("float16");
+  source.tensor_parallel_shards = 2;
+  EXPECT_EQ(LoadCudaModel(source)->metadata().kv_bytes_per_token, 2 * 2 * (3 * 16 + 2 * 32))
+      << "both have the KV head of layers without a window";
+}
+
+}  // namespace
+}  // namespace mlc_native
