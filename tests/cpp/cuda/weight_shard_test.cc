@@ -200,6 +200,11 @@ TEST(ShardOf, LayersHaveTheirShareOfTheirOwnSizes) {
   EXPECT_EQ(part.kv_heads_of(part.layers[1]), 1);
   EXPECT_EQ(part.head_dim_of(part.layers[1]), 16);
   EXPECT_EQ(part.layer_inputs->size, 8);
+  const std::string heads = R"("attention_k_eq_v": true, "num_key_value_heads": 4,
+      "num_global_key_value_heads": 2, "layer_types": ["sliding_attention", "full_attention"])";
+  const ModelConfig both = ShardOf(Config("Gemma4ForCausalLM", heads), 2);
+  EXPECT_EQ(both.kv_heads_of(both.layers[0]), 2);
+  EXPECT_EQ(both.kv_heads_of(both.layers[1]), 1);
   const ModelConfig shares = ShardOf(Config("Gemma4ForCausalLM", kSharing), 2);
   EXPECT_EQ(shares.ffn_size_of(shares.layers[1]), 24);
   EXPECT_EQ(shares.ffn_size_of(shares.layers[2]), 48);
