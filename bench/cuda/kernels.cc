@@ -12,6 +12,7 @@
 
 #include "attention_inputs.h"
 #include "kernels/cuda/experts.h"
+#include "state_kernels.h"
 #include "timing.h"
 
 namespace mlc_native::kernels::cuda {
@@ -387,6 +388,7 @@ void RunAll(Bench& bench) {
     }
   }
   for (const int64_t length : {1024, 8192}) Prefill(bench, kDeepSeekLite, length);
+  LayersWithStates(bench);
   for (int64_t rows : {1, 64, 8192}) Norms(bench, rows);
   for (int64_t rows : {1, 64, 8192}) Activations(bench, rows);
   SamplingRow greedy, plain, top_p, top_k;

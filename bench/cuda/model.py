@@ -234,6 +234,38 @@ class LatentHeads:
 
 
 @dataclass(frozen=True)
+class StateLayer:
+    """A layer with a state in place of keys and values: floats of a state, elements of a row that
+    its kernels read and write, and what follows one another in its launches: latencies of DRAM (of
+    a row's slice, then of its state), of what a kernel before has left in the cache, and
+    barriers."""
+
+    state: int
+    row: int
+    launches: int
+    memory_latencies: int
+    cache_latencies: int
+    barriers: int
+
+    @staticmethod
+    def of_heads(state: int, row: int) -> StateLayer:
+        return StateLayer(state, row, 3, 3, 5, 6)
+
+    @staticmethod
+    def mamba(heads: int) -> StateLayer:
+        """With heads of 64 elements, 128 rows of a state, and one group."""
+        values, keys = 64 * heads, 128
+        channels = values + 2 * keys
+        return StateLayer.of_heads(values * keys + 3 * channels, 2 * values + channels + heads)
+
+    @staticmethod
+    def delta(key_heads: int, value_heads: int, dim: int) -> StateLayer:
+        values = value_heads * dim
+        channels = values + 2 * key_heads * dim
+        return StateLayer.of_heads(values * dim + 3 * channels, 2 * values + channels)
+
+
+@dataclass(frozen=True)
 class Predictor:
     """Seconds of kernels and steps."""
 
@@ -341,6 +373,14 @@ class Predictor:
         width = (model.heads + 2 * model.kv_heads) * model.dim
         start = k.rope_latencies * m.cache_s + k.rope_serial_s
         return self.edge + start + self.moved(2 * BF16 * rows * width)
+
+    def states(self, rows: int, layer: StateLayer) -> float:
+        """Of a step of decode, each of whose rows reads a state and writes one."""
+        m = self.machine
+        serial = layer.memory_latencies * m.memory_s + layer.cache_latencies * m.cache_s
+        serial += layer.barriers * m.barrier_s
+        moved = self.moved(rows * (8 * layer.state + BF16 * layer.row))
+        return layer.launches * self.edge + serial + moved
 
     def activation(self, rows: int, ffn: int) -> float:
         m = self.machine
@@ -513,6 +553,12 @@ MODELS = {
 }
 KERNEL_SHAPES = {"qwen3-0.6b": "0.6B", "llama-3.2-1b": "1B", "llama-3.1-8b": "8B"}
 LATENT_SHAPES = {"deepseek-v2-lite": LatentHeads(16), "glm-4.7-flash": LatentHeads(20)}
+STATE_SHAPES = {
+    "short_convolution lfm2-1.2b": StateLayer(2 * 2048, 4 * 2048, 1, 1, 2, 1),
+    "mamba granite-4-h-tiny": StateLayer.mamba(48),
+    "mamba granite-4-h-small": StateLayer.mamba(128),
+    "delta_rule qwen3-next": StateLayer.delta(16, 32, 128),
+}
 BITS = {"bf16": 16, "fp8": 8.5, "q8": 8.25, "q4": 4.5, "nvfp4": 5, "q8_0": 8.5, "q4_k": 5}
 
 
@@ -532,6 +578,8 @@ def predict_kernel(name: str, predictor: Predictor | None = None) -> float | Non
         if latents := LATENT_SHAPES.get(found[1]):
             return predictor.latent_prefill_attention(int(found[2]), latents)
         return predictor.prefill_attention(int(found[2]), MODELS[KERNEL_SHAPES[found[1]]])
+    if (found := re.fullmatch(r"(\S+ \S+) rows=(\d+)", name)) and found[1] in STATE_SHAPES:
+        return predictor.states(int(found[2]), STATE_SHAPES[found[1]])
     if found := re.fullmatch(r"add_norm (\d+) rows=(\d+)", name):
         return predictor.norm(int(found[2]), int(found[1]))
     if found := re.fullmatch(r"norm (separate|fused) (\w+) (\S+) (qkv|gate_up)", name):

@@ -71,7 +71,8 @@ struct ConvolutionConfig {
 // reads: the values of all heads, and the key and the query of each group of them.
 struct MambaConfig {
   int64_t num_groups = 0;
-  int64_t num_heads = 0;  // a multiple: so many read the same queries and keys
+  int64_t num_group_parts = 1;  // of several devices: those that have heads of the same group
+  int64_t num_heads = 0;        // a multiple: so many read the same queries and keys
   int64_t state_dim = 0;
   int64_t head_dim = 0;
   int64_t conv_width = 0;

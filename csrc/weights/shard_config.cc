@@ -18,11 +18,19 @@ bool HasDenseLayers(const ModelConfig& config) {
 // Of so many KV heads, how many parts the devices have that differ. Several may have the same one.
 int64_t NumKvParts(int64_t kv_heads, int64_t size) { return std::min(kv_heads, size); }
 
+// All devices have a single group.
+bool Divides(const MambaConfig& mamba, int64_t size) {
+  return mamba.num_heads % size == 0 && mamba.values_size() % (size * kShardVector) == 0 &&
+         (mamba.num_groups == 1 || mamba.num_groups % size == 0);
+}
+
 // Whether the sizes can be divided.
 bool Divides(const ModelConfig& config, int64_t size) {
   const auto is_even = [&](int64_t ffn) { return ffn % (size * kShardVector) == 0; };
   if (config.num_heads % size != 0) return false;
   if (config.delta && config.delta->num_key_heads % size != 0) return false;
+  if (config.convolution && !is_even(config.convolution->channels)) return false;
+  if (config.mamba && !Divides(*config.mamba, size)) return false;
   for (const LayerConfig& layer : config.layers) {
     const int64_t kv_heads = config.kv_heads_of(layer);
     if (kv_heads % size != 0 && size % kv_heads != 0) return false;
@@ -66,6 +74,13 @@ std::string Sizes(const ModelConfig& config) {
   if (config.delta) {
     text += ", " + std::to_string(config.delta->num_key_heads) + " key heads of linear attention";
   }
+  if (config.convolution) {
+    text += ", " + std::to_string(config.convolution->channels) + " channels of short convolutions";
+  }
+  if (config.mamba) {
+    text += ", " + std::to_string(config.mamba->num_heads) + " heads in " +
+            std::to_string(config.mamba->num_groups) + " groups of Mamba-2";
+  }
   if (HasDenseLayers(config)) {
     text += ", a feed-forward size of " + OfLayers(config, [&](const LayerConfig& layer) {
               return layer.has_experts ? 0 : config.ffn_size_of(layer);
@@ -97,6 +112,13 @@ ModelConfig ShardOf(const ModelConfig& config, int64_t num_shards) {
   for (LayerConfig& layer : part.layers) {
     if (layer.own_kv_heads > 0) layer.own_kv_heads /= NumKvParts(layer.own_kv_heads, num_shards);
     layer.own_ffn_size /= num_shards;
+  }
+  if (part.convolution) part.convolution->channels /= num_shards;
+  if (part.mamba) {
+    MambaConfig& mamba = *part.mamba;
+    mamba.num_heads /= num_shards;
+    mamba.num_group_parts = mamba.num_groups == 1 ? num_shards : 1;
+    mamba.num_groups = std::max<int64_t>(mamba.num_groups / num_shards, 1);
   }
   if (part.delta) {
     part.delta->num_key_heads /= num_shards;

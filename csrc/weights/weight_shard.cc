@@ -8,6 +8,7 @@
 #include "support/check.h"
 #include "support/error.h"
 #include "weights/part_of_weight.h"
+#include "weights/state_shares.h"
 
 namespace mlc_native {
 namespace {
@@ -53,19 +54,7 @@ class Cutter {
     return {offset + shard_.rank * part, offset + (shard_.rank + 1) * part};
   }
   IndexRange Heads() const { return Share(part_.num_heads); }
-  // Of linear attention. Whatever belongs to value heads is divided as these are.
-  IndexRange DeltaKeys(int64_t offset = 0) const { return Share(part_.delta->keys_size(), offset); }
-  IndexRange DeltaValues(int64_t offset = 0) const {
-    return Share(part_.delta->values_size(), offset);
-  }
-  IndexRange DeltaHeads(int64_t offset = 0) const {
-    return Share(part_.delta->num_value_heads, offset);
-  }
-  // The inputs of its convolutions: queries, keys and values.
-  std::vector<IndexRange> DeltaChannels() const {
-    const int64_t keys = whole_.delta->keys_size();
-    return {DeltaKeys(), DeltaKeys(keys), DeltaValues(2 * keys)};
-  }
+  StateShares States() const { return {whole_, part_, shard_.rank}; }
   // Each device has the heads of the layer that its query heads read.
   IndexRange KvHeads() const {
     const int64_t first = shard_.rank * whole_.kv_heads_of(*of_whole_) / shard_.size;
@@ -98,10 +87,22 @@ class Cutter {
     }
     const auto vector = [&](VectorRole role) { return layer.vectors[static_cast<size_t>(role)]; };
     CutHeads(vector(VectorRole::kSinks), Heads(), whole_.num_heads);
-    if (vector(VectorRole::kConvolution) == kAbsent) return;
-    cuts_[vector(VectorRole::kConvolution)].columns = DeltaChannels();
-    for (const VectorRole role : {VectorRole::kDecay, VectorRole::kDecayBias}) {
-      CutHeads(vector(role), DeltaHeads(), whole_.delta->num_value_heads);
+    if (vector(VectorRole::kConvolution) != kAbsent) CutStateVectors(layer);
+  }
+
+  void CutStateVectors(const LayerParameters& layer) {
+    const auto vector = [&](VectorRole role) { return layer.vectors[static_cast<size_t>(role)]; };
+    const StateShares states = States();
+    cuts_[vector(VectorRole::kConvolution)].columns = states.Channels();
+    const size_t bias = vector(VectorRole::kConvolutionBias);
+    if (bias != kAbsent) cuts_[bias].rows = states.Channels();
+    if (whole_.convolution) return;
+    for (const VectorRole role : {VectorRole::kDecay, VectorRole::kDecayBias, VectorRole::kSkip}) {
+      CutHeads(vector(role), states.Heads(), states.num_heads());
+    }
+    // Heads of linear attention share the weight of the norm.
+    if (whole_.mamba) {
+      CutHeads(vector(VectorRole::kDeltaNorm), states.Heads(), states.num_heads());
     }
   }
 
@@ -115,15 +116,12 @@ class Cutter {
                                          // it
       case LinearRole::kLayerInputUp:
         return;
-      case LinearRole::kDeltaInputs: {
-        std::vector<IndexRange> rows = DeltaChannels();
-        rows.push_back(DeltaValues(whole_.delta->conv_size()));  // gates of what comes out
-        return CutRows(linear, rows);
-      }
+      case LinearRole::kDeltaInputs:
+        return CutRows(linear, States().Inputs());
       case LinearRole::kDeltaGates:
-        return CutRows(linear, {DeltaHeads(), DeltaHeads(whole_.delta->num_value_heads)});
+        return CutRows(linear, States().Gates());
       case LinearRole::kDeltaOut:
-        return CutColumns(linear, DeltaValues());
+        return CutColumns(linear, States().Outputs());
       case LinearRole::kQueryUp:
         return CutRows(linear, {Scaled(Heads(), whole_.latent->query_dim())});
       case LinearRole::kQkv: {

@@ -9,8 +9,7 @@
 //   norms of all heads  the device has the weights of its heads
 //   latent attention    the device has all latents, and of what makes queries, keys and values of
 //                       them the rows or matrices of its heads
-//   linear attention    the device has what belongs to its key heads and to the value heads that
-//                       share them: rows, channels of the convolutions, states
+//   layers with states  state_shares.h says what the device has
 //   inputs of layers    each device has all of them, and computes what they add to the residual
 //   everything else     each device has it, except the biases behind sums, which only the first one
 //                       has

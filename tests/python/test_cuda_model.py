@@ -66,11 +66,25 @@ def test_the_rows_of_the_benchmark_have_predictions() -> None:
         "prefill_attention deepseek-v2-lite length=8192",
         "add_norm 4096 rows=64",
         "activate 14336 rows=1",
+        "short_convolution lfm2-1.2b rows=1",
+        "mamba granite-4-h-tiny rows=64",
+        "delta_rule qwen3-next rows=1",
     ):
         seconds = model.predict_kernel(name)
         assert seconds is not None
         assert 1e-6 < seconds < 1
     assert model.predict_kernel("copy") is None
+    # A prompt goes through its states row by row, which is not predicted.
+    assert model.predict_kernel("mamba granite-4-h-small length=2048") is None
+
+
+def test_states_are_moved_at_the_speed_of_memory_where_there_are_many() -> None:
+    for name, layer in model.STATE_SHAPES.items():
+        one, many = (model.predict_kernel(f"{name} rows={rows}") for rows in (1, 256))
+        least = 256 * 8 * layer.state / model.Machine().bytes_per_s
+        assert one is not None
+        assert many is not None
+        assert least < many < 2 * least + one, name
 
 
 def test_norms_are_in_products_where_that_is_faster() -> None:

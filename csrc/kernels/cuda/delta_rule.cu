@@ -6,14 +6,13 @@
 #include "kernels/cuda/delta_rule.h"
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/one_thread_each.cuh"
-#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/recurrent.cuh"
 
 namespace mlc_native::kernels::cuda {
 inline namespace delta_rule_cu {
 
 constexpr int kWarpsPerBlock = 4;
 constexpr int kDeltaThreads = kWarpsPerBlock * kWarp;
-constexpr int kLanesPerColumn = 4;  // each has a quarter of the keys
 constexpr int kColumns = kDeltaThreads / kLanesPerColumn;
 constexpr int kRowsAtOnce = 8;  // whose queries and keys are in shared memory
 constexpr int kDimsPerLane = static_cast<int>(kMaxDeltaDim) / kWarp;
@@ -29,9 +28,6 @@ struct DeltaKernelArgs {
 };
 
 __device__ inline int Lane() { return static_cast<int>(threadIdx.x) % kWarp; }
-__device__ inline float Sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
-__device__ inline float SoftplusOf(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
-__host__ __device__ inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // What the convolution reads of a channel `row` rows behind the first one of the slice.
 template <typename T>
@@ -122,65 +118,6 @@ __device__ inline void WriteChannels(const DeltaRuleArgs& a, const DeltaSlice& s
   }
 }
 
-// The lane's part of a column of the state: kKeys / 4 runs of four keys, every fourth run.
-template <int kKeys>
-class ColumnPart {
- public:
-  static constexpr int kRuns = kKeys / kLanesPerColumn / 4;
-
-  __device__ ColumnPart(int64_t key_dim, int lane) : dim_(key_dim), lane_(lane) {
-#pragma unroll
-    for (int i = 0; i < kRuns * 4; ++i) s_[i] = 0.0f;
-  }
-  __device__ void Load(const float* column) {
-    ForRuns([&](int run, int64_t key) {
-      const float4 v = *reinterpret_cast<const float4*>(column + key);
-      s_[run * 4] = v.x, s_[run * 4 + 1] = v.y, s_[run * 4 + 2] = v.z, s_[run * 4 + 3] = v.w;
-    });
-  }
-  __device__ void Store(float* column) const {
-    ForRuns([&](int run, int64_t key) {
-      *reinterpret_cast<float4*>(column + key) = {s_[run * 4], s_[run * 4 + 1], s_[run * 4 + 2],
-                                                  s_[run * 4 + 3]};
-    });
-  }
-  // The product of the column with a vector in shared memory; all its lanes get it.
-  __device__ float Product(const float* x) const {
-    float sums[4] = {};
-    ForRuns([&](int run, int64_t key) {
-      const float4 v = *reinterpret_cast<const float4*>(x + key);
-      sums[0] = fmaf(s_[run * 4], v.x, sums[0]);
-      sums[1] = fmaf(s_[run * 4 + 1], v.y, sums[1]);
-      sums[2] = fmaf(s_[run * 4 + 2], v.z, sums[2]);
-      sums[3] = fmaf(s_[run * 4 + 3], v.w, sums[3]);
-    });
-    return ReduceWarp<kLanesPerColumn>((sums[0] + sums[1]) + (sums[2] + sums[3]), Plus());
-  }
-  __device__ void Update(float decay, const float* k, float write) {
-    ForRuns([&](int run, int64_t key) {
-      const float4 v = *reinterpret_cast<const float4*>(k + key);
-      s_[run * 4] = fmaf(v.x, write, decay * s_[run * 4]);
-      s_[run * 4 + 1] = fmaf(v.y, write, decay * s_[run * 4 + 1]);
-      s_[run * 4 + 2] = fmaf(v.z, write, decay * s_[run * 4 + 2]);
-      s_[run * 4 + 3] = fmaf(v.w, write, decay * s_[run * 4 + 3]);
-    });
-  }
-
- private:
-  template <typename F>
-  __device__ void ForRuns(const F& f) const {
-#pragma unroll
-    for (int run = 0; run < kRuns; ++run) {
-      const int64_t key = (run * kLanesPerColumn + lane_) * 4;
-      if (key < dim_) f(run, key);
-    }
-  }
-
-  const int64_t dim_;
-  const int lane_;
-  float s_[kRuns * 4];
-};
-
 template <int kKeys>
 __global__ void __launch_bounds__(kDeltaThreads)
     DeltaRecurrenceKernel(const __grid_constant__ DeltaKernelArgs args) {
@@ -206,11 +143,12 @@ __global__ void __launch_bounds__(kDeltaThreads)
     const int32_t rows = min(kRowsAtOnce, slice.num_rows - begin);
     const int64_t first_row = slice.row_begin + begin;
     __syncthreads();  // the rows before are not read any more
-    for (int64_t i = thread; i < rows * shape.key_dim; i += kDeltaThreads) {
-      const int64_t r = i / shape.key_dim;
-      const int64_t from = (first_row + r) * shape.keys() + key_head * shape.key_dim;
-      queries[r][i % shape.key_dim] = args.q[from + i % shape.key_dim];
-      keys[r][i % shape.key_dim] = args.k[from + i % shape.key_dim];
+    for (int i = thread; i < rows * kKeys; i += kDeltaThreads) {
+      const int r = i / kKeys;
+      const int key = i % kKeys;
+      const int64_t from = (first_row + r) * shape.keys() + key_head * shape.key_dim + key;
+      queries[r][key] = key < shape.key_dim ? args.q[from] : 0.0f;
+      keys[r][key] = key < shape.key_dim ? args.k[from] : 0.0f;
     }
     __syncthreads();
     for (int32_t r = 0; r < rows; ++r) {

@@ -137,6 +137,16 @@ __device__ inline void LoadStreamedIf(bool valid, const void* address, uint2& v)
       : "l"(address), "r"(valid ? 1u : 0u));
 }
 
+// Stores 16 or 8 bytes at once. The compiler may take an assignment of them apart.
+__device__ inline void StoreAtOnce(void* address, const uint4& v) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(v.x), "r"(v.y),
+               "r"(v.z), "r"(v.w)
+               : "memory");
+}
+__device__ inline void StoreAtOnce(void* address, const uint2& v) {
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(v.x), "r"(v.y) : "memory");
+}
+
 // Loads what another block of the same launch has written before it counted (CountForOthers).
 template <typename T>
 __device__ inline T LoadOthers(const T* address) {

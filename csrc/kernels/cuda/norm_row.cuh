@@ -50,17 +50,21 @@ struct RowPart {
     }
   }
 
-  // 1 / sqrt(mean of squares + eps) of the whole row. `shared` and kWarps as in ReduceBlock.
+  // The sum of the squares of the whole row. `shared` and kWarps as in ReduceBlock.
   template <int kWarps = 0>
-  __device__ float InverseNorm(int64_t dim, float eps, float* shared) const {
+  __device__ float SquareSum(float* shared) const {
     float squares = 0.0f;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
 #pragma unroll
       for (int j = 0; j < kVector; ++j) squares = fmaf(values[i][j], values[i][j], squares);
     }
-    squares = ReduceBlock<kWarps>(squares, Plus(), shared);
-    return ReciprocalSqrt(squares / static_cast<float>(dim) + eps);
+    return ReduceBlock<kWarps>(squares, Plus(), shared);
+  }
+  // 1 / sqrt(mean of squares + eps) of the whole row.
+  template <int kWarps = 0>
+  __device__ float InverseNorm(int64_t dim, float eps, float* shared) const {
+    return ReciprocalSqrt(SquareSum<kWarps>(shared) / static_cast<float>(dim) + eps);
   }
 };
 
@@ -101,9 +105,9 @@ class Parameter {
 };
 
 // y = row * scale * weight
-template <typename T, int kVectors>
+template <typename T, typename Y, int kVectors>
 __device__ inline void StoreScaled(RowPart<kVectors>& row, const Parameter<T, kVectors>& weight,
-                                   float offset, float scale, int64_t dim, T* y) {
+                                   float offset, float scale, int64_t dim, Y* y) {
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int64_t column = row.Column(i);

@@ -5,8 +5,8 @@
 
 #include "checkpoint/checkpoint.h"
 #include "config/device.h"
-#include "kernels/cuda/delta_rule.h"
 #include "kernels/cuda/latent.h"
+#include "kernels/cuda/states.h"
 #include "models/cuda/cuda_model.h"
 #include "models/cuda/sharded_model.h"
 #include "models/draft_loader.h"
@@ -98,13 +98,6 @@ void CheckSizes(const ModelConfig& config) {
                                   " are not supported on CUDA; run the model with "
                                   "\"device\" = \"cpu\"");
   }
-  if (config.convolution || config.mamba) {
-    const std::string layers =
-        config.mamba ? "layers with Mamba-2" : "layers with short convolutions";
-    throw LoadError("device", layers +
-                                  " are not supported on CUDA; run the model with "
-                                  "\"device\" = \"cpu\"");
-  }
   constexpr int64_t kVector = 8;
   constexpr int64_t kAnySize = int64_t{1} << 30;
   if (config.delta) {
@@ -112,6 +105,18 @@ void CheckSizes(const ModelConfig& config) {
     CheckSize("linear_key_head_dim", delta.key_dim, kVector, kernels::cuda::kMaxDeltaDim);
     CheckSize("linear_value_head_dim", delta.value_dim, kVector, kernels::cuda::kMaxDeltaDim);
     CheckSize("linear_conv_kernel_dim", delta.conv_width, 1, kernels::cuda::kMaxConvWidth);
+  }
+  if (config.convolution) {
+    CheckSize("conv_L_cache", config.convolution->width, 1, kernels::cuda::kMaxConvWidth);
+  }
+  if (config.mamba) {
+    const MambaConfig& mamba = *config.mamba;
+    constexpr int64_t kFew = kVector / 2;
+    CheckSize("mamba_d_state", mamba.state_dim, kFew, kernels::cuda::kMaxDeltaDim);
+    CheckSize("mamba_d_head", mamba.head_dim, kFew, kAnySize);
+    CheckSize("mamba_d_conv", mamba.conv_width, 1, kernels::cuda::kMaxConvWidth);
+    CheckSize("mamba_n_heads * mamba_d_head / mamba_n_groups",
+              mamba.values_size() / mamba.num_groups, kVector, kernels::cuda::kMaxNormDim);
   }
   CheckSize("hidden_size", config.hidden_size, kVector, kernels::cuda::kMaxNormDim);
   CheckSize("intermediate_size", config.ffn_size, kVector, kAnySize);

@@ -170,7 +170,7 @@ StepInputs::Limits CudaModel::MakeLimits(int64_t num_pages, int64_t max_num_rows
                     .draft_input_size = config_.draft_input_size()},
           .num_pages = num_pages,
           .num_slots = num_slots_,
-          .has_slots = config_.delta.has_value(),
+          .has_slots = config_.has_states(),
           .vocab_size = config_.vocab_size,
           .num_ids = config_.draft_head ? config_.draft_head->num_embeddings : config_.vocab_size,
           .tile_rows = std::max<int64_t>(1, CudaDecoder::TileRows(config_))};
@@ -246,7 +246,7 @@ std::unique_ptr<StateMemory> CudaModel::MakeStateMemory(int64_t num_rows, int64_
 }
 
 std::unique_ptr<TokenMemory> CudaModel::MakeTokenMemory(int32_t num_places) {
-  if (config_.delta) return nullptr;  // where a step begins decides which state it reads
+  if (config_.has_states()) return nullptr;  // where a step begins decides which state it reads
   return device_.Run([&]() -> std::unique_ptr<TokenMemory> {
     const size_t bytes = static_cast<size_t>(num_places) * sizeof(int32_t);
     try {

@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/cuda/delta_rule.h"
+#include "kernels/cuda/mamba.h"
 #include "support/check.h"
 #include "weights/weight_shard.h"
 
@@ -72,13 +74,7 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   const int64_t qkv = config.Widest([&](const LayerConfig& l) { return QkvRow(config, l); });
   buffers.qkv = rows(std::max(qkv, config.values_size()));
   buffers.attention = rows(WidestAttentionRow(config));
-  if (config.delta) {
-    const int64_t gates = config.linear_rows({}, LinearRole::kDeltaGates);
-    const int64_t floats = DeltaWorkspaceFloats(DeltaShapeOf(*config.delta), limits.max_rows);
-    buffers.delta_inputs = rows(config.delta->inputs_size());
-    buffers.delta_gates = static_cast<float*>(take(limits.max_rows * gates, sizeof(float)));
-    buffers.delta = static_cast<float*>(take(floats, sizeof(float)));
-  }
+  if (config.has_states()) PlaceStateInputs(config, dtype, limits.max_rows, take, &buffers);
   if (config.latent) {
     buffers.latents = rows(LatentRow(config));
     buffers.queries = rows(config.latent->q_rank > 0 ? config.query_up_size() : 0);
@@ -86,7 +82,8 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   PlaceFeedForward(config, dtype, limits.max_rows, take, &buffers);
   const int64_t parts = Peers::NumParts(limits.num_peers, limits.max_rows * config.hidden_size);
   if (parts > 0) buffers.peer_parts = take(parts, DTypeSize(dtype));
-  if (limits.num_peers > 1 && config.qk_norm == QkNorm::kWholeProjection) {
+  const bool shares_groups = config.mamba && config.mamba->num_group_parts > 1;
+  if (shares_groups || (limits.num_peers > 1 && config.qk_norm == QkNorm::kWholeProjection)) {
     const int64_t sums = RoundUp8(2 * limits.max_rows);
     buffers.square_sums = static_cast<float*>(take(sums, sizeof(float)));
     buffers.square_parts = take(Peers::NumParts(limits.num_peers, sums), sizeof(float));
@@ -107,6 +104,21 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   }
   *bytes = at;
   return buffers;
+}
+
+void CudaDecoder::PlaceStateInputs(const ModelConfig& config, DType dtype, int64_t max_rows,
+                                   const Take& take, Buffers* buffers) {
+  const auto floats = [&](int64_t count) {
+    return static_cast<float*>(take(count, sizeof(float)));
+  };
+  buffers->delta_inputs = take(max_rows * StateInputsRow(config), DTypeSize(dtype));
+  if (config.mamba) {
+    buffers->delta = floats(MambaWorkspaceFloats(DeltaShapeOf(*config.mamba), max_rows));
+  }
+  if (config.delta) {
+    buffers->delta = floats(DeltaWorkspaceFloats(DeltaShapeOf(*config.delta), max_rows));
+    buffers->delta_gates = floats(max_rows * config.linear_rows({}, LinearRole::kDeltaGates));
+  }
 }
 
 void CudaDecoder::PlaceFeedForward(const ModelConfig& config, DType dtype, int64_t max_rows,

@@ -57,8 +57,9 @@ struct CudaBatch {
   const float* target_states = nullptr;  // null: it reads its own
   const int32_t* state_rows = nullptr;   // [num_rows] of those that it reads
   const int32_t* joined_rows = nullptr;  // [2 * num_rows]: i, max_rows + i
-  // Of layers with linear attention.
-  const kernels::cuda::DeltaSlice* delta_slices = nullptr;  // [num_rows], the rest without rows
+  // Of layers with states.
+  const kernels::cuda::DeltaSlice* delta_slices = nullptr;  // the last ones may be without rows
+  int64_t num_delta_slices = 0;
   const kernels::cuda::DeltaWrite* delta_writes = nullptr;
   const int32_t* slice_of_row = nullptr;  // [num_rows], below zero: an unused row
 };
@@ -93,7 +94,7 @@ class CudaDecoder {
               std::vector<kernels::cuda::KvPages> kv, const Limits& limits, void* workspace,
               ManyRows many_rows, kernels::cuda::Stream stream, Peer peer = {});
 
-  // Of layers with linear attention, before the first forward.
+  // Of layers with states, before the first forward.
   void SetRecurrentStates(CudaRecurrentStates states) { recurrent_ = std::move(states); }
 
   // Logits [num_logits, ld_logits] float32 on the device, valid until the next forward.
@@ -125,12 +126,12 @@ class CudaDecoder {
     void* output;        // [rows, hidden]: its output; `hidden`, except where both blocks of a
                          // layer read the same input
     void* qkv;           // [rows, gates + q + 2 kv], of latent attention [rows, q], then the values
-    void* attention;     // [rows, q]; of latent attention [rows, heads * latent]. Also what linear
-                         // attention gives
-    void* delta_inputs;  // of linear attention, as the next two
-    float* delta_gates;
+    void* attention;     // [rows, q]; of latent attention [rows, heads * latent]. Also what layers
+                         // with states give
+    void* delta_inputs;  // [rows, StateInputsRow]: of layers with states, as the next one
     float* delta;
-    void* latents;  // of latent attention (latent_heads.h), as the next one
+    float* delta_gates;  // of linear attention
+    void* latents;       // of latent attention (latent_heads.h), as the next one
     void* queries;
     void* ffn;        // [rows, 2 ffn] or [rows, ffn], of the shared expert likewise. Also the
                       // projection of the layers' inputs, and their gates
@@ -153,7 +154,8 @@ class CudaDecoder {
     float* logits;           // [logits, ld_logits]; on all but the first device [logits, part]
     float* peer_logits;      // of the first device: the parts of the others, one behind the other
     void* peer_parts;        // of Peers::Sum
-    float* square_sums;      // [rows, 2]: of q and k, where they are normalized as a whole
+    float* square_sums;      // [rows, 2]: of q and k, where they are normalized as a whole, or of
+                             // what Mamba-2 gives, [rows]
     void* square_parts;      // of their Peers::Sum
     void* decode;            // DecodeAttention's
     void* splits;            // of decode rows, for each of windows_ in turn
@@ -177,9 +179,13 @@ class CudaDecoder {
   static int64_t QkvRow(const ModelConfig& config, const LayerConfig& layer) {
     return config.latent ? config.q_size() : config.linear_rows(layer, LinearRole::kQkv);
   }
+  // From one row of what a layer with a state reads to the next.
+  static int64_t StateInputsRow(const ModelConfig& config) {
+    return RoundUp8(config.recurrent_inputs_size());
+  }
   // Of what the last linear of the layer's attention reads.
   static int64_t AttentionRow(const ModelConfig& config, const LayerConfig& layer) {
-    return layer.is_recurrent ? config.delta->values_size() : AttentionSize(config, layer);
+    return layer.is_recurrent ? config.recurrent_outputs_size() : AttentionSize(config, layer);
   }
   static int64_t WidestAttentionRow(const ModelConfig& config) {
     return config.Widest([&](const LayerConfig& layer) { return AttentionRow(config, layer); });
@@ -194,6 +200,8 @@ class CudaDecoder {
                        size_t* bytes);
   // take(elements, bytes of one) is the next part of the memory.
   using Take = std::function<void*(int64_t, size_t)>;
+  static void PlaceStateInputs(const ModelConfig& config, DType dtype, int64_t max_rows,
+                               const Take& take, Buffers* buffers);
   static void PlaceFeedForward(const ModelConfig& config, DType dtype, int64_t max_rows,
                                const Take& take, Buffers* buffers);
   static void PlaceExperts(const ModelConfig& config, DType dtype, int64_t max_rows,

@@ -1,5 +1,7 @@
-// Layers with linear attention: what they read and write, as launches of the CUDA kernels.
+// Layers with states: what they read and write, as launches of the CUDA kernels.
 #include "kernels/cuda/delta_rule.h"
+#include "kernels/cuda/mamba.h"
+#include "kernels/cuda/short_convolution.h"
 #include "models/cuda/decoder_ops.h"
 #include "support/check.h"
 
@@ -20,11 +22,68 @@ void CudaDecoder::Ops::LaunchDeltaGates(const Linear& gates) const {
                stream_);
 }
 
+float* CudaDecoder::Ops::StatesOf(size_t layer) const {
+  const CudaRecurrentStates& states = decoder_.recurrent_;
+  MLC_CHECK(states.data != nullptr) << "no slots for states";
+  return states.data + states.layer_floats[layer];
+}
+
+void CudaDecoder::Ops::RunShortConvolution(size_t layer) {
+  const void* const weights = weights_.layers[layer].vector(VectorRole::kConvolution);
+  ShortConvolution({.dtype = weights_.dtype,
+                    .channels = config_.convolution->channels,
+                    .width = config_.convolution->width,
+                    .inputs = buffers_.delta_inputs,
+                    .weights = static_cast<const float*>(weights),
+                    .out = buffers_.attention,
+                    .m = num_rows_,
+                    .slices = batch_.delta_slices,
+                    .slice_of_row = batch_.slice_of_row,
+                    .writes = batch_.delta_writes,
+                    .states = StatesOf(layer),
+                    .slot_floats = decoder_.recurrent_.slot_floats},
+                   stream_);
+}
+
+void CudaDecoder::Ops::RunMamba(size_t layer) {
+  const auto& w = weights_.layers[layer];
+  const auto vector = [&](VectorRole role) { return static_cast<const float*>(w.vector(role)); };
+  MambaArgs args{.dtype = weights_.dtype,
+                 .shape = DeltaShapeOf(*config_.mamba),
+                 .inputs = buffers_.delta_inputs,
+                 .ld_inputs = StateInputsRow(config_),
+                 .convolution = vector(VectorRole::kConvolution),
+                 .conv_bias = vector(VectorRole::kConvolutionBias),
+                 .decay = vector(VectorRole::kDecay),
+                 .step_bias = vector(VectorRole::kDecayBias),
+                 .shortest_step = config_.mamba->shortest_step,
+                 .longest_step = config_.mamba->longest_step,
+                 .skip = vector(VectorRole::kSkip),
+                 .norm = vector(VectorRole::kDeltaNorm),
+                 .norm_eps = config_.norm_eps,
+                 .out = buffers_.attention,
+                 .m = num_rows_,
+                 .slices = batch_.delta_slices,
+                 .num_slices = batch_.num_delta_slices,
+                 .slice_of_row = batch_.slice_of_row,
+                 .writes = batch_.delta_writes,
+                 .states = StatesOf(layer),
+                 .slot_floats = decoder_.recurrent_.slot_floats,
+                 .workspace = buffers_.delta};
+  const int64_t num_parts = config_.mamba->num_group_parts;
+  if (num_parts == 1) return Mamba(args, stream_);
+  const Peer& peer = decoder_.peer_;
+  args.square_sums = buffers_.square_sums;
+  args.whole_size = num_parts * config_.mamba->values_size();
+  Mamba(args, stream_);
+  peer.peers->Sum(peer.rank, args.square_sums, RoundUp8(num_rows_), DType::kFloat32,
+                  buffers_.square_parts, stream_);
+  MambaNorm(args, stream_);
+}
+
 void CudaDecoder::Ops::RunDeltaRule(size_t layer) {
   const auto& w = weights_.layers[layer];
   const auto vector = [&](VectorRole role) { return static_cast<const float*>(w.vector(role)); };
-  const CudaRecurrentStates& states = decoder_.recurrent_;
-  MLC_CHECK(states.data != nullptr) << "no slots for states";
   DeltaRule({.dtype = weights_.dtype,
              .shape = DeltaShapeOf(*config_.delta),
              .inputs = buffers_.delta_inputs,
@@ -37,11 +96,11 @@ void CudaDecoder::Ops::RunDeltaRule(size_t layer) {
              .out = buffers_.attention,
              .m = num_rows_,
              .slices = batch_.delta_slices,
-             .num_slices = num_rows_,
+             .num_slices = batch_.num_delta_slices,
              .slice_of_row = batch_.slice_of_row,
              .writes = batch_.delta_writes,
-             .states = states.data + states.layer_floats[layer],
-             .slot_floats = states.slot_floats,
+             .states = StatesOf(layer),
+             .slot_floats = decoder_.recurrent_.slot_floats,
              .workspace = buffers_.delta},
             stream_);
 }

@@ -144,7 +144,7 @@ void CudaDecoder::Ops::ScaleResidual(size_t layer) {
 bool CudaDecoder::Ops::HasNormsInProducts() const {
   if (num_rows_ > 1 || config_.hidden_size > kNormInProduct || weights_.dtype == DType::kFloat32 ||
       config_.arch->norm_kind != NormKind::kRms || config_.parallel_blocks || config_.experts ||
-      config_.latent || config_.delta || config_.attends_to_joined() || decoder_.peer_ ||
+      config_.latent || config_.has_states() || config_.attends_to_joined() || decoder_.peer_ ||
       config_.layer_inputs || weights_.layers.front().vector(VectorRole::kLayerScale) != nullptr) {
     return false;
   }
@@ -182,7 +182,7 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
       return Defer(
           LinearArgs(linear, config_.latent ? MakeValues(layer) : attention_, buffers_.output));
     case LinearRole::kDeltaInputs:
-      return LaunchLinear(LinearOfInput(linear, buffers_.delta_inputs));
+      return LaunchLinear(StateInputs(linear));
     case LinearRole::kDeltaGates:
       return LaunchDeltaGates(linear);
     case LinearRole::kDeltaOut:
@@ -332,6 +332,12 @@ GemvArgs CudaDecoder::Ops::LinearOfInput(const Linear& linear, void* y) {
   args.norm = {.weight = std::exchange(deferred_norm_, std::nullopt)->weight,
                .weight_offset = config_.norm_weight_offset,
                .eps = config_.residual_norm_eps};
+  return args;
+}
+
+GemvArgs CudaDecoder::Ops::StateInputs(const Linear& linear) {
+  GemvArgs args = LinearOfInput(linear, buffers_.delta_inputs);
+  args.ldy = StateInputsRow(config_);
   return args;
 }
 

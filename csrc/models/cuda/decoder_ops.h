@@ -48,6 +48,8 @@ class CudaDecoder::Ops {
   void RotateAndWriteKv(size_t layer);
   void Attend(size_t layer);
   void RunDeltaRule(size_t layer);
+  void RunShortConvolution(size_t layer);
+  void RunMamba(size_t layer);
   void Activate(size_t layer);
   void ChooseExperts(size_t layer);
   void ActivateShared();
@@ -130,6 +132,7 @@ class CudaDecoder::Ops {
   // Of the input, which it normalizes if that was left to do.
   kernels::cuda::GemvArgs LinearOfInput(const Linear& linear, void* y);
   kernels::cuda::GemvArgs LatentsOfInput(const Linear& linear);
+  kernels::cuda::GemvArgs StateInputs(const Linear& linear);
   void LaunchLinear(const kernels::cuda::GemvArgs& args) const;
   // A linear that what comes next may become a part of. The next operation launches it.
   void Defer(const kernels::cuda::GemvArgs& args);
@@ -138,7 +141,8 @@ class CudaDecoder::Ops {
   void ActivateDeferred(const kernels::cuda::ActivationRule& rule, const void* xielu, int64_t ffn,
                         void* out);
   void LaunchRouter(const Linear& router) const;
-  // Of linear attention, and of attention whose output is gated (decoder_delta.cc).
+  // Of layers with states, and of attention whose output is gated (decoder_delta.cc).
+  float* StatesOf(size_t layer) const;
   void LaunchDeltaGates(const Linear& gates) const;
   void GateAttention(size_t layer) const;
   // Rows of q, behind the gates.

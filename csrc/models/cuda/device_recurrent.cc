@@ -2,20 +2,30 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/short_convolution.h"
+
 namespace mlc_native {
 namespace {
 
 constexpr int64_t kAlignFloats = 64;  // of a layer's state
 
+int64_t FloatsOf(const ModelConfig& config) {
+  if (config.convolution) {
+    return kernels::cuda::ConvolutionStateFloats(config.convolution->channels,
+                                                 config.convolution->width);
+  }
+  return kernels::cuda::DeltaStateFloats(config.mamba ? DeltaShapeOf(*config.mamba)
+                                                      : DeltaShapeOf(*config.delta));
+}
+
 int64_t LayerFloats(const ModelConfig& config) {
-  const int64_t floats = kernels::cuda::DeltaStateFloats(DeltaShapeOf(*config.delta));
-  return (floats + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
+  return (FloatsOf(config) + kAlignFloats - 1) / kAlignFloats * kAlignFloats;
 }
 
 }  // namespace
 
 int64_t DeviceRecurrent::BytesPerSlot(const ModelConfig& config) {
-  if (!config.delta) return 0;
+  if (!config.has_states()) return 0;
   const auto layers = std::ranges::count(config.layers, true, &LayerConfig::is_recurrent);
   return layers * LayerFloats(config) * static_cast<int64_t>(sizeof(float));
 }

@@ -1,12 +1,13 @@
-// DeviceRecurrent is the memory of the states of layers with linear attention on a device; kv/
-// decides who holds a slot. Engine's thread only.
+// DeviceRecurrent is the memory of the states of layers that have these in place of keys and values
+// on a device: those with linear attention, a short convolution or Mamba-2. kv/ decides who holds a
+// slot. Engine's thread only.
 #pragma once
 
 #include <vector>
 
 #include "arch/model_config.h"
-#include "kernels/cuda/delta_rule.h"
 #include "kernels/cuda/runtime.h"
+#include "kernels/cuda/states.h"
 
 namespace mlc_native {
 
@@ -16,6 +17,13 @@ inline kernels::DeltaShape DeltaShapeOf(const DeltaConfig& delta) {
           .key_dim = delta.key_dim,
           .value_dim = delta.value_dim,
           .conv_width = delta.conv_width};
+}
+inline kernels::DeltaShape DeltaShapeOf(const MambaConfig& mamba) {
+  return {.key_heads = mamba.num_groups,
+          .value_heads = mamba.num_heads,
+          .key_dim = mamba.state_dim,
+          .value_dim = mamba.head_dim,
+          .conv_width = mamba.conv_width};
 }
 
 // A view: of slot 0, where the state of each layer begins and how far the next slot is.

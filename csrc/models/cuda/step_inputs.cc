@@ -156,6 +156,8 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
   out.num_logits = is_decode_ ? rows : static_cast<int64_t>(batch.logits_rows.size());
   out.ld_block_tables = 1;
   const int64_t of_states = limits_.has_slots ? rows : 0;
+  // A launch that is replayed has as many slices as it could have.
+  out.num_delta_slices = is_decode_ ? rows : std::ssize(batch.sequences);
   buffer_.Begin();
   const Arrays arrays{.slots = buffer_.Add(rows, &out.slots),
                       .ids = buffer_.Add(rows, &out.token_ids),

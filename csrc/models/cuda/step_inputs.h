@@ -26,7 +26,7 @@ class StepInputs {
     BatchLimits batch;
     int64_t num_pages = 0;
     int64_t num_slots = 0;   // of states
-    bool has_slots = false;  // the model has layers with linear attention
+    bool has_slots = false;  // the model has layers with states
     int64_t vocab_size = 0;  // of the logits
     int64_t num_ids = 0;     // of the tokens: a draft head reads those of its target
     int64_t tile_rows = 0;   // of prefill

@@ -50,6 +50,21 @@ inline constexpr const char* kGemma4Experts = GEMMA4_LAYERS
 // Of Qwen3_5ForCausalLM: a layer with linear attention and one with gated attention.
 inline constexpr const char* kDelta = R"("head_dim": 16)";
 
+// Of Lfm2ForCausalLM and Lfm2MoeForCausalLM: a layer with attention between short convolutions.
+inline constexpr const char* kConvolution =
+    R"("num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"])";
+inline constexpr const char* kConvolutionExperts =
+    R"("num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"],
+       "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+       "num_dense_layers": 1)";
+
+// Of BambaForCausalLM and GraniteMoeHybridForCausalLM: a layer with attention between those with
+// Mamba-2, whose rows are no whole number of vectors.
+inline constexpr const char* kMamba = R"("num_hidden_layers": 3, "attn_layer_indices": [1])";
+inline constexpr const char* kMambaExperts =
+    R"("num_hidden_layers": 3, "layer_types": ["mamba", "attention", "mamba"],
+       "mamba_d_state": 20, "mamba_n_groups": 2, "mamba_conv_bias": false, "time_step_limit": [0.01, 0.5])";
+
 // A tiny checkpoint, which a test can load several times.
 class TinyModel {
  public:

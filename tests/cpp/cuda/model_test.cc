@@ -33,6 +33,10 @@ TEST(CudaModel, LogitsAreTheCpusInFloat32) {
       {"GPTNeoXForCausalLM", R"("num_key_value_heads": 4, "rotary_pct": 1)"},
       {"OlmoForCausalLM", ""},
       {"Qwen3_5ForCausalLM", kDelta},
+      {"Lfm2ForCausalLM", kConvolution},
+      {"Lfm2MoeForCausalLM", kConvolutionExperts},
+      {"BambaForCausalLM", kMamba},
+      {"GraniteMoeHybridForCausalLM", kMambaExperts},
       {"Gemma4ForCausalLM", kGemma4Dense},
       {"Gemma4ForCausalLM", kGemma4Inputs},
       {"Gemma4ForCausalLM", kGemma4Experts},
@@ -134,6 +138,12 @@ TEST(CudaModel, WhatDoesNotFitIsRefusedByName) {
             "hidden_size_per_layer_input");
   EXPECT_EQ(field_of(TinyModel("LlamaForCausalLM", R"("intermediate_size": 44)").Source()),
             "intermediate_size");
+  const auto field_of_bamba = [&](const std::string& fields) {
+    return field_of(TinyModel("BambaForCausalLM", kMamba + (", " + fields)).Source());
+  };
+  EXPECT_EQ(field_of_bamba(R"("mamba_d_state": 18)"), "mamba_d_state");
+  EXPECT_EQ(field_of_bamba(R"("mamba_d_state": 264)"), "mamba_d_state");
+  EXPECT_EQ(field_of_bamba(R"("mamba_n_heads": 32)"), "mamba_d_head");
 }
 
 TEST(CudaModel, MetadataSaysWhatItTakes) {
@@ -166,6 +176,8 @@ TEST(CudaModel, ARowIsTheSameInEveryBatch) {
                                              {"Qwen3MoeForCausalLM", kQwenExperts},
                                              {"GptOssForCausalLM", kGptOssExperts},
                                              {"Qwen3_5ForCausalLM", kDelta},
+                                             {"Lfm2ForCausalLM", kConvolution},
+                                             {"BambaForCausalLM", kMamba},
                                              {"Gemma4ForCausalLM", kGemma4Dense},
                                              {"Gemma4ForCausalLM", kGemma4Inputs},
                                              {"Gemma4ForCausalLM", kGemma4Experts},
@@ -185,6 +197,8 @@ TEST(CudaModel, TheRowsOfADraftAreThoseOfStepsOfTheirOwn) {
         {"Qwen3ForCausalLM", R"("head_dim": 16)"},
         {"GptOssForCausalLM", kGptOssExperts},
         {"Qwen3_5ForCausalLM", kDelta},
+        {"Lfm2ForCausalLM", kConvolution},
+        {"BambaForCausalLM", kMamba},
         {"Gemma4ForCausalLM", kGemma4Dense},
         {"Gemma4ForCausalLM", kGemma4Inputs},
         {"Gemma4ForCausalLM", kGemma4Experts},
@@ -237,6 +251,8 @@ TEST(CudaModel, ReplayedStepsHaveTheBitsOfTheFirstOnes) {
   for (const auto& [architecture, fields] : {std::pair{"Gemma2ForCausalLM", R"("head_dim": 16)"},
                                              {"Qwen3MoeForCausalLM", kQwenExperts},
                                              {"Qwen3_5ForCausalLM", kDelta},
+                                             {"Lfm2ForCausalLM", kConvolution},
+                                             {"BambaForCausalLM", kMamba},
                                              {"Gemma4ForCausalLM", kGemma4Dense},
                                              {"Gemma4ForCausalLM", kGemma4Inputs},
                                              {"Gemma4ForCausalLM", kGemma4Experts},
@@ -252,6 +268,8 @@ TEST(CudaModel, ReplayedStepsHaveTheBitsOfTheFirstOnes) {
 TEST(CudaModel, DependentLaunchesChangeNoBits) {
   for (const auto& [architecture, fields] : {std::pair{"Qwen3ForCausalLM", ""},
                                              {"Qwen3_5ForCausalLM", kDelta},
+                                             {"Lfm2ForCausalLM", kConvolution},
+                                             {"BambaForCausalLM", kMamba},
                                              {"Gemma4ForCausalLM", kGemma4Inputs},
                                              {"DeepseekV3ForCausalLM", kLatent}}) {
     TinyModel tiny(architecture, fields);

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "kernels/recurrent_slices.h"
-#include "kernels/reference_delta.h"
+#include "kernels/reference_mamba.h"
 #include "kernels/test_util.h"
 #include "support/check.h"
 
@@ -21,103 +21,11 @@ constexpr DeltaShape kShapes[] = {
     {.key_heads = 1, .value_heads = 5, .key_dim = 1, .value_dim = 1, .conv_width = 8},
 };
 
-struct MambaInputs {
-  DeltaShape shape{};
-  int64_t rows = 0;
-  Floats inputs, convolution, conv_bias, decay, step_bias, skip, norm;
-  float shortest_step = 0;
-  float longest_step = std::numeric_limits<float>::infinity();
-
-  int64_t width() const { return shape.values() + shape.channels() + shape.value_heads; }
-
-  // The same with rows [begin, begin + count) alone: a computation that reads others gives NaN.
-  MambaInputs WithRowsAlone(int64_t begin, int64_t count) const {
-    MambaInputs alone = *this;
-    std::fill_n(alone.inputs.begin(), begin * width(), NAN);
-    std::fill(alone.inputs.begin() + (begin + count) * width(), alone.inputs.end(), NAN);
-    return alone;
-  }
-
-  // silu of the convolution of a channel at a row.
-  double Convolved(int64_t row, int64_t channel) const {
-    double sum = conv_bias.empty() ? 0 : conv_bias[static_cast<size_t>(channel)];
-    for (int64_t i = 0; i < shape.conv_width; ++i) {
-      const int64_t from = row - (shape.conv_width - 1) + i;
-      if (from < 0) continue;
-      sum += double{convolution[static_cast<size_t>(i * shape.channels() + channel)]} *
-             inputs[static_cast<size_t>(from * width() + shape.values() + channel)];
-    }
-    return sum * reference::Sigmoid(sum);
-  }
-};
-
-// What a head gives with its gate, before the norm.
-void RunHead(const MambaInputs& in, int64_t head, std::vector<double>* out) {
-  const DeltaShape& s = in.shape;
-  const int64_t key = s.values() + head / (s.value_heads / s.key_heads) * s.key_dim;
-  std::vector<double> state(static_cast<size_t>(s.key_dim * s.value_dim));
-  for (int64_t row = 0; row < in.rows; ++row) {
-    const float* const inputs = &in.inputs[static_cast<size_t>(row * in.width())];
-    const double t =
-        double{inputs[s.values() + s.channels() + head]} + in.step_bias[static_cast<size_t>(head)];
-    const double step =
-        std::clamp<double>(std::log1p(std::exp(t)), in.shortest_step, in.longest_step);
-    const double decay = std::exp(-std::exp(in.decay[static_cast<size_t>(head)]) * step);
-    for (int64_t j = 0; j < s.value_dim; ++j) {
-      const double v = in.Convolved(row, head * s.value_dim + j);
-      double o = in.skip[static_cast<size_t>(head)] * v;
-      for (int64_t i = 0; i < s.key_dim; ++i) {
-        double& cell = state[static_cast<size_t>(i * s.value_dim + j)];
-        cell = decay * cell + in.Convolved(row, key + i) * step * v;
-        o += cell * in.Convolved(row, key + s.keys() + i);
-      }
-      const double z = inputs[head * s.value_dim + j];
-      (*out)[static_cast<size_t>(row * s.values() + head * s.value_dim + j)] =
-          o * z * reference::Sigmoid(z);
-    }
-  }
-}
-
-// [rows, values]
-std::vector<double> Reference(const MambaInputs& in) {
-  const DeltaShape& s = in.shape;
-  std::vector<double> out(static_cast<size_t>(in.rows * s.values()));
-  for (int64_t head = 0; head < s.value_heads; ++head) RunHead(in, head, &out);
-  const int64_t size = s.values() / s.key_heads;
-  for (int64_t i = 0; !in.norm.empty() && i < in.rows * s.key_heads; ++i) {
-    double* const group = &out[static_cast<size_t>(i * size)];
-    double squares = 0;
-    for (int64_t j = 0; j < size; ++j) squares += group[j] * group[j];
-    const double scale = 1 / std::sqrt(squares / static_cast<double>(size) + 1e-5);
-    for (int64_t j = 0; j < size; ++j) {
-      group[j] *= scale * in.norm[static_cast<size_t>(i % s.key_heads * size + j)];
-    }
-  }
-  return out;
-}
+using reference::MambaInputs;
 
 class MambaTest : public KernelTest {
  protected:
-  Floats Draw(int64_t n, float amplitude, float mean = 0) {
-    Floats values = Random(n);
-    for (float& value : values) value = mean + amplitude * value;
-    return values;
-  }
-
-  // Steps are short, so that early rows count.
-  MambaInputs MakeInputs(const DeltaShape& shape, int64_t rows) {
-    MambaInputs in;
-    in.shape = shape;
-    in.rows = rows;
-    in.inputs = Draw(rows * in.width(), 1);
-    in.convolution = Draw(shape.conv_width * shape.channels(), 1);
-    in.conv_bias = Draw(shape.channels(), 1);
-    in.decay = Draw(shape.value_heads, 1);
-    in.step_bias = Draw(shape.value_heads, 1, -3);
-    in.skip = Draw(shape.value_heads, 1);
-    in.norm = Draw(shape.values(), 1);
-    return in;
-  }
+  MambaInputs MakeInputs(const DeltaShape& shape, int64_t rows) { return {shape, rows, random_}; }
 
   void Call(const MambaInputs& in, std::span<const DeltaSequence> sequences, int threads,
             Poisoned* out) {
@@ -134,7 +42,7 @@ class MambaTest : public KernelTest {
                              .longest_step = in.longest_step,
                              .skip = in.skip.data(),
                              .norm = in.norm.empty() ? nullptr : in.norm.data(),
-                             .norm_eps = 1e-5f,
+                             .norm_eps = in.norm_eps,
                              .keys = keys.data(),
                              .out = out->data.data(),
                              .ldo = out->ld,
@@ -158,7 +66,7 @@ class MambaTest : public KernelTest {
 TEST_P(MambaTest, MatchesTheRecurrence) {
   for (const DeltaShape& shape : kShapes) {
     const MambaInputs in = MakeInputs(shape, 70);
-    ExpectClose(Run(in, {in.rows}, 2), Reference(in), 2e-4);
+    ExpectClose(Run(in, {in.rows}, 2), reference::Mamba(in), 2e-4);
   }
 }
 
@@ -167,13 +75,13 @@ TEST_P(MambaTest, StepsHaveLimitsAndConvolutionsMayLackABias) {
   in.conv_bias.clear();
   in.shortest_step = 0.04f;
   in.longest_step = 0.06f;
-  ExpectClose(Run(in, {in.rows}, 1), Reference(in), 2e-4);
+  ExpectClose(Run(in, {in.rows}, 1), reference::Mamba(in), 2e-4);
 }
 
 TEST_P(MambaTest, HeadsMayLackANorm) {
   MambaInputs in = MakeInputs(kShapes[1], 40);
   in.norm.clear();
-  ExpectClose(Run(in, {in.rows}, 2), Reference(in), 2e-4);
+  ExpectClose(Run(in, {in.rows}, 2), reference::Mamba(in), 2e-4);
 }
 
 TEST_P(MambaTest, BitsDoNotDependOnSlicesAndThreads) {

@@ -4,50 +4,22 @@
 #include <cmath>
 
 #include "kernels/recurrent_slices.h"
+#include "kernels/reference_convolution.h"
 #include "kernels/test_util.h"
 #include "support/check.h"
 
 namespace mlc_native::kernels {
 namespace {
 
-struct ConvolutionSizes {
-  int64_t channels;
-  int64_t width;
-};
+using reference::ConvolutionSizes;
+using Inputs = reference::ConvolutionInputs;
+
 // Those of a real model, some that no vector divides, and the widest one.
 constexpr ConvolutionSizes kConvolutions[] = {{2048, 3}, {67, 4}, {5, 2}, {130, 8}};
 
 class ShortConvolutionTest : public KernelTest {
  protected:
-  struct Inputs {
-    ConvolutionSizes sizes;
-    int64_t rows;
-    Floats inputs;
-    Floats weights;
-  };
-
-  Inputs MakeInputs(const ConvolutionSizes& sizes, int64_t rows) {
-    return {sizes, rows, Random(rows * 3 * sizes.channels), Random(sizes.width * sizes.channels)};
-  }
-
-  // The first row of a sequence begins with zeros.
-  static std::vector<double> Reference(const Inputs& in) {
-    const int64_t n = in.sizes.channels, width = in.sizes.width;
-    std::vector<double> out;
-    for (int64_t row = 0; row < in.rows; ++row) {
-      for (int64_t c = 0; c < n; ++c) {
-        double sum = 0;
-        for (int64_t i = 0; i < width; ++i) {
-          const int64_t from = row - (width - 1) + i;
-          if (from < 0) continue;
-          const float* const at = &in.inputs[static_cast<size_t>(from * 3 * n + c)];
-          sum += double{in.weights[static_cast<size_t>(i * n + c)]} * at[0] * at[2 * n];
-        }
-        out.push_back(sum * in.inputs[static_cast<size_t>((row * 3 + 1) * n + c)]);
-      }
-    }
-    return out;
-  }
+  Inputs MakeInputs(const ConvolutionSizes& sizes, int64_t rows) { return {sizes, rows, random_}; }
 
   static int64_t StateFloats(const Inputs& in) {
     return ConvolutionStateFloats(in.sizes.channels, in.sizes.width);
@@ -81,7 +53,7 @@ class ShortConvolutionTest : public KernelTest {
 TEST_P(ShortConvolutionTest, MatchesSumsInDouble) {
   for (const ConvolutionSizes& sizes : kConvolutions) {
     const Inputs in = MakeInputs(sizes, 30);
-    ExpectClose(Run(in, {in.rows}, 2), Reference(in), 1e-5);
+    ExpectClose(Run(in, {in.rows}, 2), reference::ShortConvolution(in), 1e-5);
   }
 }
 

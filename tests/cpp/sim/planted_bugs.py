@@ -29,6 +29,7 @@ from planted import (
     recurrent_drafts,
     shards,
     speculation,
+    states_on_gpus,
 )
 from planted.bug import Bug
 
@@ -42,6 +43,7 @@ PARTS_OF_BUGS = (
     recurrent_drafts,
     delta_rule,
     shards,
+    states_on_gpus,
 )
 BUGS = [bug for part in PARTS_OF_BUGS for bug in part.BUGS]
 

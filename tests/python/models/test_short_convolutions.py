@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_model import find_test_library
 from paged_driver import PagedModel, PagedSequence, relative_error, transformers_logits
 
 from mlc_native import inspect_model
-from mlc_native._core import LoadError, testing
+from mlc_native._core import LoadError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 from make_random_checkpoint import make_checkpoint
@@ -99,10 +98,3 @@ def test_what_does_not_fit_is_named(
         PagedModel(path)
     assert what in str(error.value)
     assert error.value.field == field
-
-
-def test_cuda_refuses_short_convolutions(tmp_path: Path) -> None:
-    path = make_checkpoint("tiny-lfm2", tmp_path / "m")
-    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
-    with pytest.raises(LoadError, match="short convolutions are not supported on CUDA"):
-        testing.TestModel(str(path), "float32", model_lib=library)

@@ -49,10 +49,21 @@ KINDS = [
     "tiny-deepseek_v3",  # whose queries have latents
     "latent-gptq-4-sym",
 ]
-LINEAR_ATTENTION = [
+OVERRIDES: dict[str, Any] = {
+    "tiny-olmo2": SIZES,
+    "tiny-granitemoehybrid_mamba": {"shared_intermediate_size": 64},
+    "tiny-granitemoehybrid_mamba-of-one-group": {
+        "shared_intermediate_size": 64, "mamba_n_groups": 1,
+    },
+}  # fmt: skip
+STATES = [
     ("tiny-qwen3_5", 4),  # a value head for each key head, biases, and fewer KV heads than GPUs
     ("tiny-qwen3_5_moe_text", 2),
     ("tiny-qwen3_next", 2),  # whose tensors have groups of heads
+    ("tiny-lfm2", 4),
+    ("tiny-lfm2_moe", 2),
+    ("tiny-granitemoehybrid_mamba", 2),  # heads of a group each
+    ("tiny-granitemoehybrid_mamba-of-one-group", 4),
 ]
 # Windows end within a prompt, and the layers behind them have other heads.
 NARROW = {"sliding_window": 12}
@@ -85,8 +96,9 @@ def fake_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
 def make_folder(kind: str, folder: Path) -> Path:
     """A checkpoint whose weights are stored in this way, or of this shape."""
     if kind.startswith("tiny-"):
-        overrides = SIZES if kind == "tiny-olmo2" else {}
-        return make_checkpoint(kind, folder / "source", overrides=overrides)
+        return make_checkpoint(
+            kind.removesuffix("-of-one-group"), folder / "source", overrides=OVERRIDES.get(kind)
+        )
     if kind.startswith("latent-"):
         source = make_checkpoint("tiny-deepseek_v2", folder / "source", overrides=LATENT_SIZES)
         form = FORMATS[kind.removeprefix("latent-")]
@@ -136,9 +148,10 @@ def test_two_gpus_give_the_tokens_of_one(tmp_path: Path, kind: str) -> None:
     assert got_logprobs == pytest.approx(logprobs, abs=0.01)
 
 
-@pytest.mark.parametrize(("kind", "shards"), LINEAR_ATTENTION)
+@pytest.mark.parametrize(("kind", "shards"), STATES)
 def test_states_are_divided_by_heads(tmp_path: Path, kind: str, shards: int) -> None:
-    """One GPU has all states and several the states of their heads; prompts go on in chunks."""
+    """One GPU has all states and several those of their heads or channels; prompts go on in
+    chunks."""
     path = make_folder(kind, tmp_path)
     tokens, logprobs = answers(path, 1, 8, dtype="float32")
     got, got_logprobs = answers(path, shards, 8, dtype="float32")

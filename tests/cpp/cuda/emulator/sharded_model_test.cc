@@ -84,7 +84,10 @@ TEST_F(ShardedModelTest, LogitsAreThoseOfOneDevice) {
        R"("num_local_experts": 4, "num_experts_per_tok": 2, "lm_head_bias": true,
           "intermediate_size": 64)"},
       {"GptOssForCausalLM", kGptOssExperts},  // biases of experts, sinks
-      {"Olmo2ForCausalLM", ""},               // norms over all heads
+      {"Lfm2ForCausalLM", kConvolution},
+      {"BambaForCausalLM", kMamba},                    // a norm over all heads
+      {"GraniteMoeHybridForCausalLM", kMambaExperts},  // over those of a group
+      {"Olmo2ForCausalLM", ""},                        // norms over all heads
       {"Olmo3ForCausalLM", R"("num_key_value_heads": 1)"},
       {"MiniMaxM2ForCausalLM", R"("head_dim": 16, "rotary_dim": 8, "num_local_experts": 6,
           "num_experts_per_tok": 2)"}};

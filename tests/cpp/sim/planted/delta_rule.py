@@ -1,5 +1,5 @@
-"""Bugs in the kernels of linear attention and Mamba-2, which their own tests find (CUDA's on the
-emulator)."""
+"""Bugs in the kernels of linear attention, and of Mamba-2 on the CPU, which their own tests find
+(CUDA's on the emulator)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ SHARES = "kernels/delta.cc"
 HEADS = "kernels/delta_heads.h"
 MAMBA = "kernels/state_space.cc"
 MAMBA_LOOPS = "kernels/cpu/mamba.inl"
+CUDA = "kernels/cuda/delta_rule.cu"
+CUDA_STATES = "kernels/cuda/recurrent.cuh"
 
 
 def _on_cpu(name: str, file: str, old: str, new: str) -> Bug:
@@ -20,8 +22,7 @@ def _mamba(name: str, file: str, old: str, new: str) -> Bug:
     return Bug(f"Mamba-2 on the CPU: {name}", file, old, new, "kernels_test *MambaTest*")
 
 
-def _bug(name: str, old: str, new: str) -> Bug:
-    file = "kernels/cuda/delta_rule.cu"
+def _bug(name: str, old: str, new: str, file: str = CUDA) -> Bug:
     return Bug(f"delta rule in CUDA: {name}", file, old, new, "cuda_test DeltaRuleTest.*")
 
 
@@ -244,14 +245,21 @@ CUDA_BUGS = [
         "  if (slice.row_begin + row >= 0) {\n    const int64_t at",
     ),
     _bug(
-        "keys of a head's end are not left out",
-        "      if (key < dim_) f(run, key);",
-        "      f(run, key);",
+        "keys of the next head are read behind a head's end",
+        "keys[r][key] = key < shape.key_dim ? args.k[from] : 0.0f;",
+        "keys[r][key] = args.k[from];",
+    ),
+    _bug(
+        "the next column is overwritten behind a column's end",
+        "if (Key(run) < dim_) StoreFew",
+        "StoreFew",
+        CUDA_STATES,
     ),
     _bug(
         "the sums of a column are those of one lane",
         "return ReduceWarp<kLanesPerColumn>((sums[0] + sums[1]) + (sums[2] + sums[3]), Plus());",
         "return 4.0f * ((sums[0] + sums[1]) + (sums[2] + sums[3]));",
+        CUDA_STATES,
     ),
     _bug(
         "keys are scaled like queries",

@@ -197,6 +197,11 @@ void LoadStreamedIf(bool valid, const void* address, T& v) {
   v = valid ? *static_cast<const T*>(address) : T{};
 }
 template <typename T>
+void StoreAtOnce(void* address, const T& v) {
+  emulator::CheckAligned(address, sizeof v);
+  *static_cast<T*>(address) = v;
+}
+template <typename T>
 T LoadOthers(const T* address) {
   return *address;
 }
