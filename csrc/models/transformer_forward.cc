@@ -222,6 +222,10 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kSharedDown:
       return RunLinear(linear, buffers_.shared_ffn, buffers_.shared);
     case LinearRole::kExpertGateUp:
+      if (config_.experts->scales_inputs) {
+        SpreadInput();
+        return RunExperts(layer, role, buffers_.expert_output, nullptr, buffers_.expert_ffn);
+      }
       return RunExperts(layer, role, *input_, choices_.rows.data(), buffers_.expert_ffn);
     case LinearRole::kExpertDown:
       return RunExperts(layer, role, buffers_.expert_ffn, nullptr, buffers_.expert_output);
@@ -289,6 +293,7 @@ void Transformer::Ops::AddHeadNorms(size_t layer, RowSteps* steps) const {
   const LayerConfig& sizes = config_.layers[layer];
   const int64_t head_dim = config_.head_dim_of(sizes);
   float* q = buffers_.qkv.data;
+  if (w.norm(NormRole::kQ).weight == nullptr) return;
   steps->Add(HeadNorm(w.norm(NormRole::kQ).weight, q, config_.num_heads, head_dim));
   if (!sizes.has_own_kv()) return;
   const int64_t kv_heads = config_.kv_heads_of(sizes);
@@ -338,7 +343,7 @@ void Transformer::Ops::RotateAndWriteKv(size_t layer) {
   if (!rope_first) AddHeadNorms(layer, &steps);
   AddRope(layer, &steps);
   if (rope_first) AddHeadNorms(layer, &steps);
-  if (!model_.query_scales_.empty()) {
+  if (config_.scales_queries(sizes)) {
     steps.Add(kernels::ScaleArgs{.x = qkv.data,
                                  .ld = qkv.width,
                                  .m = num_rows_,
