@@ -131,6 +131,12 @@ EXPERT_SHAPES: dict[str, dict[str, Any]] = {
         },
         "tie_word_embeddings": False,
     },
+    "tiny-afmoe": {
+        "model_type": "afmoe", **TINY, "num_hidden_layers": 5, "head_dim": 24,
+        "moe_intermediate_size": 48, "num_experts": 8, "num_experts_per_tok": 3,
+        "num_shared_experts": 2, "route_scale": 1.7, "num_dense_layers": 2, "mup_enabled": True,
+        "sliding_window": 40, "global_attn_every_n_layers": 2, "tie_word_embeddings": False,
+    },
     "tiny-llama4_text": {"model_type": "llama4_text", **LLAMA4},
     "tiny-llama4": {
         "model_type": "llama4", "text_config": LLAMA4,

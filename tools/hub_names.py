@@ -64,6 +64,7 @@ _NEMOTRON_EXPERTS = {
 }
 HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "lfm2_moe": _LFM2_EXPERTS,
+    "afmoe": _QWEN_EXPERTS,
     "qwen3_moe": _QWEN_EXPERTS,
     "olmoe": _QWEN_EXPERTS,
     "qwen2_moe": _QWEN_EXPERTS,

@@ -76,6 +76,11 @@ HYBRID_SHAPES: dict[str, dict[str, Any]] = {
         "model_type": "lfm2", **CONVOLUTIONS, "intermediate_size": 200, "block_multiple_of": 48,
         "block_ffn_dim_multiplier": 1.1, "tie_word_embeddings": True,
     },
+    "tiny-lfm3": {
+        "model_type": "lfm3", **CONVOLUTIONS, "num_attention_heads": 8, "head_dim": 16,
+        "conv_L_cache": 5, "sliding_window": 40, "tie_word_embeddings": True,
+        "layer_types": ["conv", "sliding_attention", "full_attention", "conv", "sliding_attention"],
+    },
     "tiny-lfm2_moe": {
         "model_type": "lfm2_moe", **CONVOLUTIONS, "conv_L_cache": 4, "num_dense_layers": 1,
         "layer_types": ["conv", "full_attention", "conv", "conv", "full_attention"],

@@ -33,10 +33,15 @@ enum class NormKind : uint8_t { kRms, kLayer };
 // normalized as one vector. kLatents: of what q, and k and v, come from.
 enum class QkNorm : uint8_t { kNone, kPerHead, kPerHeadOwnWeight, kWholeProjection, kLatents };
 
+// What multiplies the output of attention: the sigmoids of as many numbers, or of one for each
+// head, which come from the layer's input.
+enum class AttentionGates : uint8_t { kNone, kOfElements, kOfHeads };
+
 // What scales the values on their way through a decoder, by fields of config.json. An empty name is
 // a multiplier that the family lacks; an absent field is 1.
 struct Multipliers {
   bool sqrt_hidden_size = false;      // scales the embeddings, rounded to the weights' type
+  std::string_view root_if{};         // a yes or no: likewise, not rounded
   std::string_view embedding{};       // scales the embeddings
   std::string_view residual{};        // scales what a block adds; only with norms before blocks
   std::string_view attention{};       // scales q k^T, instead of 1 / sqrt(head_dim)
@@ -67,6 +72,7 @@ enum class WindowRule : uint8_t {
   kFromLayerIfAny,    // layers max_window_layers and up, unless sliding_window is null; or
                       // layer_types
   kByType,            // layer_types; absent: none
+  kGivenByType,       // layer_types, which must be there
   kChunksWithRope,  // attention_chunk_size, and a chunk of so many tokens instead: the layers with
                     // rope; or layer_types ("chunked_attention")
 };
@@ -191,6 +197,7 @@ struct ArchDefaults {
   int64_t sliding_window = 0;
   int64_t max_window_layers = 28;
   int64_t sliding_window_pattern = 0;
+  int64_t conv_width = 3;  // of short convolutions
   bool tie_word_embeddings = false;
   double attn_soft_cap = 0;   // 0: none
   double final_soft_cap = 0;  // 0: none

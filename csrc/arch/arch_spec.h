@@ -74,7 +74,7 @@ struct ArchSpec {
   bool proportional_rope = false;   // partial_rotary_factor is of "proportional" ropes alone
   QueryScalingRule query_scaling = QueryScalingRule::kNone;
   WindowRule window_rule = WindowRule::kNever;
-  bool reads_window_pattern = false;          // sliding_window_pattern, else that of `defaults`
+  std::string_view window_pattern_field{};    // of sliding_window_pattern; empty: `defaults`
   bool local_rope = false;                    // layers with a window have a rope of their own
   std::string_view local_rope_theta_field{};  // its theta outside rope_parameters; empty: none
   RopeRule rope_rule = RopeRule::kAllLayers;
@@ -98,7 +98,8 @@ struct ArchSpec {
   // Each layer is one block alone: attention, Mamba-2, a feed-forward block or experts
   // (ReadBlocks).
   bool has_single_blocks = false;
-  bool gates_attention = false;  // by what kGatedQ has alongside the queries
+  AttentionGates attention_gates = AttentionGates::kNone;  // of kAttentionGates or kGatedQ
+  Switch has_attention_gates = kAlways;                    // whether it has them
 
   ArchDefaults defaults{};
 };

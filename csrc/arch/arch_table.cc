@@ -1,6 +1,7 @@
 // The table of families (arch_spec.h), and how they are found.
 #include <algorithm>
 
+#include "arch/afmoe_rows.h"
 #include "arch/arch_spec.h"
 #include "arch/convolution_rows.h"
 #include "arch/dense_rows.h"
@@ -35,7 +36,7 @@ constexpr ArchSpec Gemma3(std::string_view architecture) {
       .multipliers = kGemma2Multipliers,
       .reads_final_soft_cap = true,
       .window_rule = WindowRule::kEveryButNth,
-      .reads_window_pattern = true,
+      .window_pattern_field = "sliding_window_pattern",
       .local_rope = true,
       .local_rope_theta_field = "rope_local_base_freq",
       .defaults = {.vocab_size = 262208,
@@ -172,9 +173,9 @@ constexpr ArchSpec kFirstRows[] = {
                   .tie_word_embeddings = true}},
 };
 
-constexpr auto kArchitectures =
-    Join(kFirstRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows,
-         kExpertRows, kOtherExpertRows, kLlama4Rows, kHybridRows, kConvolutionRows, kMambaRows);
+constexpr auto kArchitectures = Join(
+    kFirstRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows, kExpertRows,
+    kOtherExpertRows, kLlama4Rows, kAfmoeRows, kHybridRows, kConvolutionRows, kMambaRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},

@@ -1,5 +1,5 @@
-// Rows of arch_table.cc: LFM2, of which most layers have a gated short convolution, and the others
-// attention.
+// Rows of arch_table.cc: LFM2 and LFM3, of which most layers have a gated short convolution, and
+// the others attention.
 #pragma once
 
 #include "arch/expert_rows.h"
@@ -89,6 +89,47 @@ constexpr ArchSpec Lfm2Dense() {
   return spec;
 }
 
-inline constexpr ArchSpec kConvolutionRows[] = {Lfm2Dense(), Lfm2Moe()};
+// ---- LFM3 ----
+
+inline constexpr ProjectionName kHeadGates[] = {
+    {"self_attn.g_proj", LinearRole::kQkv, Rows::kAttentionGates}};
+inline constexpr auto kLfm3Projections =
+    Join(kHeadGates, kSeparateQkv, kOut, kLfm2Convolution, kLfm2Ffn);
+inline constexpr NormName kLfm3Norms[] = {
+    {"operator_norm", NormRole::kPreAttention},
+    {"post_operator_norm", NormRole::kPostAttention},
+    {"ffn_norm", NormRole::kPreFfn},
+    {"post_ffn_norm", NormRole::kPostFfn},
+    {"self_attn.q_norm", NormRole::kQ},
+    {"self_attn.k_norm", NormRole::kK},
+};
+inline constexpr std::string_view kLfm3Rope =
+    R"({"sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5,
+                           "rope_theta": 1000000.0}})";
+
+constexpr ArchSpec Lfm3() {
+  ArchSpec spec = Lfm2("Lfm3ForCausalLM");
+  spec.projections = kLfm3Projections;
+  spec.norms = kLfm3Norms;
+  spec.has_post_norms = {.field = "use_sandwich_norm", .absent = true};
+  spec.attention_gates = AttentionGates::kOfHeads;
+  spec.has_attention_gates = {.field = "use_attention_gate", .absent = true};
+  spec.qkv_bias = kAttentionBias;
+  spec.out_bias = kAttentionBias;
+  spec.window_rule = WindowRule::kGivenByType;
+  spec.local_rope = true;
+  spec.proportional_rope = true;
+  spec.defaults.vocab_size = 128000;
+  spec.defaults.num_attention_heads = 16;
+  spec.defaults.num_key_value_heads = 4;
+  spec.defaults.head_dim = 128;
+  spec.defaults.rope_parameters = kLfm3Rope;
+  spec.defaults.sliding_window = 256;
+  spec.defaults.conv_width = 7;
+  return spec;
+}
+
+inline constexpr ArchSpec kConvolutionRows[] = {Lfm2Dense(), Lfm2Moe(), Lfm3()};
 
 }  // namespace mlc_native

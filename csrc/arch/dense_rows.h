@@ -155,7 +155,7 @@ inline constexpr ArchSpec kGatedRows[] = {
      .norms = kPostNormsQk,
      .qk_norm = QkNorm::kPerHead,
      .window_rule = WindowRule::kEveryButNthIfAny,
-     .reads_window_pattern = true,
+     .window_pattern_field = "sliding_window_pattern",
      .rope_rule = RopeRule::kInWindowsIfAny,
      .defaults = {.norm_eps = 1e-5, .sliding_window = 4096, .sliding_window_pattern = 4}},
     {.architecture = "Ernie4_5ForCausalLM",
@@ -289,7 +289,7 @@ constexpr ArchSpec Cohere2() {
   spec.qk_norm = QkNorm::kNone;
   spec.has_qk_norm = kAlways;
   spec.window_rule = WindowRule::kEveryButNth;
-  spec.reads_window_pattern = true;
+  spec.window_pattern_field = "sliding_window_pattern";
   spec.rope_rule = RopeRule::kInWindows;
   spec.defaults.rope_theta = 1e4;
   spec.defaults.sliding_window = 4096;

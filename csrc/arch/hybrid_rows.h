@@ -63,7 +63,7 @@ constexpr ArchSpec WithDeltaLayers(std::string_view architecture) {
           .reads_partial_rotary_factor = true,
           .reads_mrope = true,
           .has_delta_layers = true,
-          .gates_attention = true,
+          .attention_gates = AttentionGates::kOfElements,
           .defaults = {.num_key_value_heads = 4,
                        .head_dim = 256,
                        .max_position_embeddings = 32768,

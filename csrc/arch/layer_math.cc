@@ -61,8 +61,11 @@ StreamScales ReadStreamScales(const ConfigFields& fields, const ModelConfig& con
   if (names.of_minicpm) return ReadMiniCpmScales(fields, config);
   const double logits =
       names.logits.empty() ? 1.0 : ReadMultiplier(fields, names.logits, names.absent_logits);
-  return {.embedding = names.sqrt_hidden_size ? std::sqrt(static_cast<double>(config.hidden_size))
-                                              : ReadMultiplier(fields, names.embedding, 1.0),
+  const bool by_root =
+      names.sqrt_hidden_size ||
+      (!names.root_if.empty() && fields.Bool(std::string(names.root_if).c_str(), false));
+  return {.embedding = by_root ? std::sqrt(static_cast<double>(config.hidden_size))
+                               : ReadMultiplier(fields, names.embedding, 1.0),
           .residual = ReadMultiplier(fields, names.residual, 1.0),
           .logits = logits / ReadMultiplier(fields, names.logits_divisor, 1.0)};
 }
@@ -145,6 +148,7 @@ void ReadNorms(const ConfigFields& fields, ModelConfig& config) {
       static_cast<float>(ReadMultiplier(fields, arch.norm_eps_field, arch.defaults.norm_eps));
   config.has_post_norms = ReadSwitch(fields, arch.has_post_norms);
   if (ReadSwitch(fields, arch.has_qk_norm)) config.qk_norm = arch.qk_norm;
+  if (ReadSwitch(fields, arch.has_attention_gates)) config.attention_gates = arch.attention_gates;
 }
 
 }  // namespace

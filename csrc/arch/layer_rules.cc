@@ -40,9 +40,8 @@ std::vector<bool> DefaultWindows(const ConfigFields& fields, const ArchSpec& arc
   const int64_t from =
       fields.Integer("max_window_layers", arch.defaults.max_window_layers, 0, kMaxPositions);
   const int64_t usual = arch.defaults.sliding_window_pattern;
-  const int64_t nth = arch.reads_window_pattern
-                          ? fields.Integer("sliding_window_pattern", usual, 1, kMaxLayers)
-                          : usual;
+  const std::string field(arch.window_pattern_field);
+  const int64_t nth = field.empty() ? usual : fields.Integer(field.c_str(), usual, 1, kMaxLayers);
   std::vector<bool> has(layers.size());
   for (int64_t i = 0; i < num_layers; ++i) {
     const bool has_rope = layers[static_cast<size_t>(i)].rope != LayerConfig::kNoRope;
@@ -59,6 +58,13 @@ std::vector<bool> DefaultWindows(const ConfigFields& fields, const ArchSpec& arc
         (rule == WindowRule::kEveryButFirstOfN && i % nth != 0);
   }
   return has;
+}
+
+// Types that a family with windows may have besides these.
+std::span<const std::string_view> OtherTypes(const ArchSpec& arch) {
+  static constexpr std::string_view kConvolution[] = {"conv"};
+  return arch.has_short_convolutions ? std::span<const std::string_view>(kConvolution)
+                                     : std::span<const std::string_view>();
 }
 
 void ReadChunks(const ConfigFields& fields, Layers& layers) {
@@ -86,8 +92,12 @@ void ReadWindows(const ConfigFields& fields, const ArchSpec& arch, Layers& layer
       has_window ? fields.Integer("sliding_window", arch.defaults.sliding_window, 1, kMaxPositions)
                  : 0;
   const bool by_type = rule != WindowRule::kAllLayers && fields.Has("layer_types");
-  std::vector<bool> has = by_type ? LayersOfType(fields, layers.size(), "sliding_attention")
-                                  : DefaultWindows(fields, arch, layers, window);
+  if (rule == WindowRule::kGivenByType && !by_type) {
+    fields.FailValue("layer_types", "a list with the type of each layer");
+  }
+  std::vector<bool> has =
+      by_type ? LayersOfType(fields, layers.size(), "sliding_attention", OtherTypes(arch))
+              : DefaultWindows(fields, arch, layers, window);
   if (arch.last_has_no_window) has.back() = false;
   for (size_t i = 0; i < has.size(); ++i) {
     if (!has[i]) continue;
@@ -105,7 +115,8 @@ void ReadWindows(const ConfigFields& fields, const ArchSpec& arch, Layers& layer
 }  // namespace
 
 std::vector<bool> LayersOfType(const ConfigFields& fields, size_t num_layers,
-                               const std::string& wanted) {
+                               const std::string& wanted,
+                               std::span<const std::string_view> others) {
   const std::vector<std::string> types = fields.Strings("layer_types");
   if (types.size() != num_layers) {
     fields.Fail("layer_types", "has " + std::to_string(types.size()) +
@@ -114,9 +125,10 @@ std::vector<bool> LayersOfType(const ConfigFields& fields, size_t num_layers,
   }
   std::vector<bool> has;
   for (const std::string& type : types) {
-    if (type != wanted && type != "full_attention") {
-      fields.Fail("layer_types",
-                  "= \"" + type + "\" is not supported; supported: full_attention, " + wanted);
+    if (type != wanted && type != "full_attention" && std::ranges::count(others, type) == 0) {
+      std::string list = "full_attention, " + wanted;
+      for (const std::string_view other : others) list += ", " + std::string(other);
+      fields.Fail("layer_types", "= \"" + type + "\" is not supported; supported: " + list);
     }
     has.push_back(type == wanted);
   }

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "arch/arch_spec.h"
@@ -48,9 +50,11 @@ struct LayerConfig {
 // Sets the windows and ropes of layers. Throws LoadError.
 void ReadLayers(const ConfigFields& fields, const ArchSpec& arch, std::vector<LayerConfig>& layers);
 
-// Which layers have this type instead of full attention, by layer_types. Throws LoadError.
+// Which layers have this type instead of full attention or one of `others`, by layer_types. Throws
+// LoadError.
 std::vector<bool> LayersOfType(const ConfigFields& fields, size_t num_layers,
-                               const std::string& wanted);
+                               const std::string& wanted,
+                               std::span<const std::string_view> others = {});
 
 // Says which layers have linear attention, in a family with such ones. Throws LoadError.
 void ReadRecurrentLayers(const ConfigFields& fields, std::vector<LayerConfig>& layers);

@@ -238,7 +238,6 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
   ReadShortConvolutions(fields, config);
   ReadMamba(fields, config);
   ReadMatrixScales(fields, config);
-  config.gates_attention = arch.gates_attention;
   ReadLayerSizes(fields, config);
   ReadLayerInputs(fields, config);
   ReadExpertLayers(fields, config);

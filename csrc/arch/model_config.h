@@ -165,7 +165,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::optional<ConvolutionConfig> convolution;  // of the layers with a short convolution
   std::optional<MambaConfig> mamba;              // of the layers with Mamba-2
   std::optional<MatrixScales> matrix_scales;
-  bool gates_attention = false;  // what a q head attends to is gated
+  AttentionGates attention_gates = AttentionGates::kNone;
   std::optional<LayerInputConfig> layer_inputs;
 
   std::optional<DType> dtype;                // what the folder says of the weights
@@ -230,7 +230,14 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
-  int64_t attention_gates_size() const { return gates_attention ? q_size() : 0; }
+  bool gates_attention() const { return attention_gates != AttentionGates::kNone; }
+  // How many elements of what a head attends to have a gate together.
+  int64_t elements_per_gate() const {
+    return attention_gates == AttentionGates::kOfHeads ? head_dim : 1;
+  }
+  int64_t attention_gates_size() const {
+    return gates_attention() ? q_size() / elements_per_gate() : 0;
+  }
   // Of latent attention: columns of kQkv's output that queries come from, all of them, those of
   // kQueryUp's, of what would make all keys and values, and of all values.
   int64_t query_latent_size() const {

@@ -185,7 +185,7 @@ constexpr ArchSpec ExaoneMoe(std::string_view architecture) {
                    .norms = kPreNormsQk,
                    .qk_norm = QkNorm::kPerHead,
                    .window_rule = WindowRule::kEveryButNthIfAny,
-                   .reads_window_pattern = true,
+                   .window_pattern_field = "sliding_window_pattern",
                    .rope_rule = RopeRule::kInWindowsIfAny,
                    .experts = kGlmExperts,
                    .defaults = {.num_attention_heads = 32,

@@ -9,10 +9,13 @@ namespace mlc_native {
 namespace {
 
 // Without layer_types, every layer attends unless full_attn_idxs lists those that do.
-void ReadKinds(const ConfigFields& fields, std::vector<LayerConfig>& layers) {
+void ReadKinds(const ConfigFields& fields, const ArchSpec& arch, std::vector<LayerConfig>& layers) {
   constexpr char kAttending[] = "full_attn_idxs";
+  static constexpr std::string_view kWindows[] = {"sliding_attention"};
   if (fields.Has("layer_types")) {
-    const std::vector<bool> has = LayersOfType(fields, layers.size(), "conv");
+    std::span<const std::string_view> others;
+    if (arch.window_rule != WindowRule::kNever) others = kWindows;
+    const std::vector<bool> has = LayersOfType(fields, layers.size(), "conv", others);
     for (size_t i = 0; i < has.size(); ++i) layers[i].is_recurrent = has[i];
     return;
   }
@@ -45,12 +48,13 @@ void ReadShortConvolutions(const ConfigFields& fields, ModelConfig& config) {
   constexpr int64_t kMostWidth = 8;
   if (!config.arch->has_short_convolutions) return;
   if (config.arch->adjusts_ffn_size) config.ffn_size = AdjustedFfnSize(fields, config.ffn_size);
-  ReadKinds(fields, config.layers);
+  ReadKinds(fields, *config.arch, config.layers);
   if (std::ranges::none_of(config.layers, &LayerConfig::is_recurrent)) return;
   if (fields.Bool("conv_bias", false)) {
     fields.Fail("conv_bias", "= true is not supported");
   }
-  const int64_t width = fields.Integer("conv_L_cache", 3, 2, kMostWidth);
+  const int64_t width =
+      fields.Integer("conv_L_cache", config.arch->defaults.conv_width, 2, kMostWidth);
   config.convolution = ConvolutionConfig{.channels = config.hidden_size, .width = width};
 }
 

@@ -43,8 +43,9 @@ enum class Rows : uint8_t {
   kQueryUp,
   kKeyValueUp,
   kLayerInput,
-  kQkvOfGroups,  // of each KV head: the q heads that read it, its k and its v
-  kGatedQ,       // of each q head: its q, and the gate of what it attends to
+  kQkvOfGroups,     // of each KV head: the q heads that read it, its k and its v
+  kGatedQ,          // of each q head: its q, and the gates of what it attends to
+  kAttentionGates,  // such gates alone; before q
   // Of layers with linear attention:
   kDeltaQkv,
   kDeltaValues,

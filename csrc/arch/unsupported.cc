@@ -35,7 +35,6 @@ constexpr UnsupportedArchitecture kTable[] = {
     {"Kolibri1ForCausalLM", "experts that are chosen by corrected logits"},
     {"JetMoeForCausalLM", "attention with experts"},
     {"AXK2ForCausalLM", "latent attention (MLA) with a choice of keys"},
-    {"AfmoeForCausalLM", "a gate of what attention gives"},
     {"LagunaForCausalLM", "a gate of what attention gives, and numbers of heads of each layer"},
     {"MiMoV2FlashForCausalLM", "numbers of KV heads of each layer, with values shorter than keys"},
     {"MllamaForConditionalGeneration", "cross-attention to images"},

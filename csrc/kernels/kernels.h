@@ -286,7 +286,7 @@ struct ActivateArgs {
 };
 MLC_NATIVE_PRIVATE_API void Activate(const Cpu& cpu, const ActivateArgs& args);
 
-// x[m, n] *= sigmoid(gate[m, n]). They do not overlap.
+// x[m, i] *= sigmoid(gate[m, i / per_gate]). They do not overlap.
 struct GateArgs {
   const float* gate = nullptr;
   int64_t ld_gate = 0;
@@ -294,6 +294,7 @@ struct GateArgs {
   int64_t ldx = 0;
   int64_t m = 0;
   int64_t n = 0;
+  int64_t per_gate = 1;  // divides n
 };
 MLC_NATIVE_PRIVATE_API void Gate(const Cpu& cpu, const GateArgs& args);
 

@@ -75,7 +75,11 @@ void Run(const CpuKernels& isa, const ActivateArgs& a, int64_t begin, int64_t en
   isa.activate(a, begin, end);
 }
 
-void Check(const GateArgs& a) { MLC_CHECK(a.ldx >= a.n && a.ld_gate >= a.n) << "n " << a.n; }
+void Check(const GateArgs& a) {
+  MLC_CHECK(a.per_gate > 0 && a.n % a.per_gate == 0 && a.ldx >= a.n &&
+            a.ld_gate >= a.n / a.per_gate)
+      << "n " << a.n;
+}
 int64_t Elements(const GateArgs& a) { return 8 * a.n; }  // as of an activation
 void Run(const CpuKernels& isa, const GateArgs& a, int64_t begin, int64_t end) {
   isa.gate(a, begin, end);

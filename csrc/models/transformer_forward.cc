@@ -202,7 +202,7 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
       return RunLinear(linear, *input_, config_.latent ? buffers_.latents : buffers_.gated_qkv);
     case LinearRole::kOut:
       if (config_.latent) MakeValues(layer);
-      if (config_.gates_attention) GateAttention();
+      if (config_.gates_attention()) GateAttention();
       return RunLinear(linear, config_.latent ? buffers_.values : buffers_.attention,
                        buffers_.output);
     case LinearRole::kGateUp:
@@ -330,7 +330,8 @@ void Transformer::Ops::GateAttention() {
                                     .x = buffers_.attention.data,
                                     .ldx = buffers_.attention.width,
                                     .m = num_rows_,
-                                    .n = config_.q_size()});
+                                    .n = config_.q_size(),
+                                    .per_gate = config_.elements_per_gate()});
 }
 
 void Transformer::Ops::RotateAndWriteKv(size_t layer) {

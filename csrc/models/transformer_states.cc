@@ -102,7 +102,7 @@ bool Transformer::Ops::KeepLastRows() {
       last.attends() ? &buffers_.attention : nullptr,
       last.is_recurrent ? &buffers_.delta_output : nullptr,
       config_.parallel_blocks ? input_ : nullptr,
-      config_.gates_attention && last.attends() ? &buffers_.gated_qkv : nullptr,
+      config_.gates_attention() && last.attends() ? &buffers_.gated_qkv : nullptr,
       config_.layer_inputs ? &buffers_.layer_inputs : nullptr};
   for (const Activations* x : kept) {
     for (size_t i = 0; x != nullptr && i < model_.last_rows_.size(); ++i) {

@@ -138,8 +138,9 @@ class LayerBuilder {
                           {.count = spelling.correction_is_a_row ? 1 : 0}});
   }
 
-  // Whether the layer has this part of a linear, which those of keys and values may lack.
+  // Whether the layer has this part of a linear. It may lack gates, and keys and values.
   bool HasRows(Rows rows) const {
+    if (rows == Rows::kAttentionGates) return config_.gates_attention();
     if (rows != Rows::kKv && rows != Rows::kValues) return true;
     return layer_.has_own_kv() && !(layer_.keys_are_values && rows == Rows::kValues);
   }

@@ -40,6 +40,8 @@ int64_t RowsOfProjection(const ModelConfig& config, const LayerConfig& layer, Ro
       return config.key_value_up_size();
     case Rows::kGatedQ:
       return 2 * config.q_size();
+    case Rows::kAttentionGates:
+      return config.attention_gates_size();
     case Rows::kDeltaQkv:
       return config.delta->conv_size();
     case Rows::kDeltaValues:

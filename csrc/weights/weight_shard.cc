@@ -153,7 +153,9 @@ class Cutter {
     const LayerConfig& layer = *of_whole_;
     const int64_t size = whole_.head_dim_of(layer);
     std::vector<IndexRange> rows;
-    if (whole_.gates_attention) rows.push_back(Scaled(Heads(), size));
+    if (whole_.gates_attention()) {
+      rows.push_back(Scaled(Heads(), size / whole_.elements_per_gate()));
+    }
     const int64_t q = whole_.attention_gates_size();
     const int64_t k = q + whole_.q_size(layer);
     rows.push_back(Scaled(Heads(), size, q));

@@ -223,8 +223,19 @@ void GateRows(const GateArgs& a, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const float* gate = a.gate + row * a.ld_gate;
     float* x = a.x + row * a.ldx;
-    ForVectors(
-        a.n, [&](int64_t, auto load, auto store) { store(x, TimesSigmoid(load(x), load(gate))); });
+    if (a.per_gate == 1) {
+      ForVectors(a.n, [&](int64_t, auto load, auto store) {
+        store(x, TimesSigmoid(load(x), load(gate)));
+      });
+      continue;
+    }
+    for (int64_t i = 0; i < a.n; i += a.per_gate) {
+      float* part = x + i;
+      const Vec of_part = Vec::Set(gate[i / a.per_gate]);
+      ForVectors(a.per_gate, [&](int64_t, auto load, auto store) {
+        store(part, TimesSigmoid(load(part), of_part));
+      });
+    }
   }
 }
 

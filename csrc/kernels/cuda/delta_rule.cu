@@ -212,7 +212,14 @@ __global__ void GateKernel(const __grid_constant__ GateArgs args) {
   const int64_t column = i % vectors * kVector;
   float gate[kVector];
   float x[kVector];
-  LoadFloats(static_cast<const T*>(args.gate) + row * args.ld_gate + column, gate);
+  const T* const gates = static_cast<const T*>(args.gate) + row * args.ld_gate;
+  if (args.per_gate == 1) {
+    LoadFloats(gates + column, gate);
+  } else {
+    const float of_vector = ToFloat(gates[column / args.per_gate]);
+#pragma unroll
+    for (float& x : gate) x = of_vector;
+  }
   T* const to = static_cast<T*>(args.x) + row * args.ldx + column;
   LoadFloats(to, x);
 #pragma unroll
@@ -265,7 +272,8 @@ void DeltaRule(const DeltaRuleArgs& args, Stream stream) {
 }
 
 void Gate(const GateArgs& args, Stream stream) {
-  MLC_CHECK(args.n % kVector == 0 && args.ldx % kVector == 0 && args.ld_gate % kVector == 0)
+  MLC_CHECK(args.n % kVector == 0 && args.ldx % kVector == 0 && args.ld_gate % kVector == 0 &&
+            (args.per_gate == 1 || args.per_gate % kVector == 0))
       << args.n;
   if (args.m == 0) return;
   WithActivationType(args.dtype, [&](auto tag) {

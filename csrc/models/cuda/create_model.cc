@@ -138,6 +138,9 @@ void CheckSizes(const ModelConfig& config) {
     }
     CheckWideHeads(config);
   }
+  if (config.attention_gates == AttentionGates::kOfHeads) {  // rows of queries follow them
+    CheckSize("num_attention_heads", config.num_heads, kVector, kAnySize);
+  }
   if (config.experts) {
     const ExpertRule& rule = config.arch->experts;
     CheckSize(std::string(rule.ffn_size).c_str(), config.experts->ffn_size, kVector, kAnySize);

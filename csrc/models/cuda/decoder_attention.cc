@@ -140,7 +140,7 @@ void CudaDecoder::Ops::Attend(size_t layer) {
     PrefillAttention(decoder_.kv_[layer], MakeAttentionArgs(layer), batch_.tiles, batch_.num_tiles,
                      stream_);
   }
-  if (config_.gates_attention) GateAttention(layer);
+  if (config_.gates_attention()) GateAttention(layer);
 }
 
 // The splits are the same in all layers with a window, so only the first of them lists them, unless

@@ -113,7 +113,8 @@ void CudaDecoder::Ops::GateAttention(size_t layer) const {
         .x = buffers_.attention,
         .ldx = AttentionSize(config_, sizes),
         .m = num_rows_,
-        .n = config_.q_size(sizes)},
+        .n = config_.q_size(sizes),
+        .per_gate = config_.elements_per_gate()},
        stream_);
 }
 

@@ -100,7 +100,11 @@ TEST_F(DeltaRuleTest, StatesWithinASliceAreThoseOfShorterOnes) {
 }
 
 TEST_F(DeltaRuleTest, GateIsASigmoid) {
-  for (const DType dtype : kDTypes) {
+  for (const auto& [dtype, per_gate] : {std::pair{DType::kFloat32, 1},
+                                        {DType::kBFloat16, 1},
+                                        {DType::kFloat16, 1},
+                                        {DType::kFloat32, 8},
+                                        {DType::kBFloat16, 40}}) {
     constexpr int64_t kRows = 3, kColumns = 40, kLdGate = 64, kLd = 48;
     const Floats gate = Random(dtype, kRows * kLdGate, 3), x = Random(dtype, kRows * kLd, 2);
     const DeviceBytes device_gate(Encode(dtype, gate));
@@ -111,12 +115,13 @@ TEST_F(DeltaRuleTest, GateIsASigmoid) {
           .x = device_x.data(),
           .ldx = kLd,
           .m = kRows,
-          .n = kColumns},
+          .n = kColumns,
+          .per_gate = per_gate},
          nullptr);
     reference::Matrix want = ToDouble(x);
     for (int64_t row = 0; row < kRows; ++row) {
       for (int64_t i = 0; i < kColumns; ++i) {
-        want[row * kLd + i] *= reference::Sigmoid(gate[row * kLdGate + i]);
+        want[row * kLd + i] *= reference::Sigmoid(gate[row * kLdGate + i / per_gate]);
       }
     }
     ExpectClose(Decode(dtype, device_x.Download()), want, 2 * Epsilon(dtype));

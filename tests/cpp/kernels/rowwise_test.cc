@@ -358,6 +358,36 @@ TEST_P(RowwiseTest, ActivateWithClampedHalves) {
   }
 }
 
+TEST_P(RowwiseTest, GatesOfElementsAndOfHeads) {
+  const int64_t m = 5, n = 39;
+  for (const int64_t per_gate : {1, 3, 13, 39}) {
+    const int64_t gates = n / per_gate;
+    const Floats gate = Random(m * gates, 3), x = Random(m * n);
+    Floats out = x;
+    Gate(Threads(2), {.gate = gate.data(),
+                      .ld_gate = gates,
+                      .x = out.data(),
+                      .ldx = n,
+                      .m = m,
+                      .n = n,
+                      .per_gate = per_gate});
+    reference::Matrix want;
+    for (int64_t i = 0; i < m * n; ++i) {
+      want.push_back(x[i] / (1 + std::exp(-double{gate[i / n * gates + i % n / per_gate]})));
+    }
+    ExpectClose(out, want, 1e-6);
+  }
+  Floats x(4);
+  EXPECT_THROW(Gate(Threads(1), {.gate = x.data(),
+                                 .ld_gate = 1,
+                                 .x = x.data() + 1,
+                                 .ldx = 3,
+                                 .m = 1,
+                                 .n = 3,
+                                 .per_gate = 2}),
+               InternalError);
+}
+
 TEST_P(RowwiseTest, SoftCap) {
   const int64_t m = 3, n = 45;
   const Floats x = Random(m * n, 100);

@@ -51,6 +51,16 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
             "rope_parameters": LONGROPE,
         },
     ),
+    "lfm3-plain": (
+        "tiny-lfm3",
+        {
+            "use_sandwich_norm": False,
+            "use_attention_gate": False,
+            "attention_bias": True,
+            "conv_L_cache": 8,
+            "layer_types": ["sliding_attention"] * 4 + ["conv"],
+        },
+    ),
     "llama4-plain": (
         "tiny-llama4_text",
         {

@@ -34,6 +34,7 @@ def library() -> str:
         ("tiny-lfm2", {}),
         ("tiny-lfm2", {"conv_L_cache": 8, "layer_types": ["conv"] * 4 + ["full_attention"]}),
         ("tiny-lfm2_moe", {}),
+        ("tiny-lfm3", {}),
         ("tiny-granitemoehybrid_mamba", {}),
         ("tiny-granitemoehybrid_moe", GRANITE_MOE),
         ("tiny-bamba", BAMBA),

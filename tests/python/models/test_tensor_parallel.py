@@ -48,10 +48,13 @@ KINDS = [
     "tiny-deepseek_v2",  # latent attention, whose queries come from the hidden states
     "tiny-deepseek_v3",  # whose queries have latents
     "latent-gptq-4-sym",
+    "tiny-afmoe",  # gates of what attention gives
     "tiny-llama4_text",  # experts whose inputs are scaled, dense layers among them, and chunks
 ]
 OVERRIDES: dict[str, Any] = {
+    "tiny-lfm3": {"num_attention_heads": 16, "sliding_window": 12},
     "tiny-olmo2": SIZES,
+    "tiny-afmoe": {"sliding_window": 12, "head_dim": 16},
     "tiny-llama4_text": {"attention_chunk_size": 12, "floor_scale": 5},
     "tiny-granitemoehybrid_mamba": {"shared_intermediate_size": 64},
     "tiny-granitemoehybrid_mamba-of-one-group": {
@@ -64,6 +67,7 @@ STATES = [
     ("tiny-qwen3_next", 2),  # whose tensors have groups of heads
     ("tiny-lfm2", 4),
     ("tiny-lfm2_moe", 2),
+    ("tiny-lfm3", 2),  # 16 heads with a gate each
     ("tiny-granitemoehybrid_mamba", 2),  # heads of a group each
     ("tiny-granitemoehybrid_mamba-of-one-group", 4),
 ]
