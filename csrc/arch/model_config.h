@@ -186,6 +186,10 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   bool has_states() const { return delta || convolution || mamba; }
   int64_t recurrent_inputs_size() const;
   int64_t recurrent_outputs_size() const;
+  // What an expert reads and gives in a row.
+  int64_t expert_input_size() const {
+    return experts->latent_size != 0 ? experts->latent_size : hidden_size;
+  }
   // Those of a layer.
   int64_t head_dim_of(const LayerConfig& layer) const {
     return layer.own_head_dim != 0 ? layer.own_head_dim : head_dim;

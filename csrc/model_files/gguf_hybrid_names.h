@@ -1,5 +1,5 @@
-// Names of tensors in GGUF files, for gguf_families.cc: of families of which some layers have linear
-// attention, short convolutions or Mamba-2. Tables; immutable, any thread.
+// Names of tensors in GGUF files, for gguf_families.cc: of families of which some layers have
+// linear attention, short convolutions or Mamba-2. Tables; immutable, any thread.
 #pragma once
 
 #include <algorithm>
@@ -99,6 +99,8 @@ inline constexpr GgufTensorName kGgufNemotronH[] = {
     {"exp_probs_b", "mixer.gate.e_score_correction_bias", false, 1},
     {"ffn_up_exps", "mixer.experts.#.up_proj"},
     {"ffn_down_exps", "mixer.experts.#.down_proj"},
+    {"ffn_latent_down", "mixer.fc1_latent_proj"},
+    {"ffn_latent_up", "mixer.fc2_latent_proj"},
     {"ffn_up_shexp", "mixer.shared_experts.up_proj"},
     {"ffn_down_shexp", "mixer.shared_experts.down_proj"},
 };

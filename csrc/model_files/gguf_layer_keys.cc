@@ -41,8 +41,8 @@ std::vector<int64_t> GgufLayerKeys::OfLayers(std::string_view name) const {
   if (file_.IsList(Key(name))) {
     values = file_.Integers(Key(name));
     if (std::ssize(values) != layers) {
-      Fail(name, "has " + std::to_string(values.size()) + " entries for " +
-                     std::to_string(layers) + " layers");
+      Fail(name, "has " + std::to_string(values.size()) + " entries for " + std::to_string(layers) +
+                     " layers");
     }
   } else {
     values.assign(static_cast<size_t>(layers), file_.Integer(Key(name)).value_or(0));

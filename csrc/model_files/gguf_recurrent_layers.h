@@ -1,6 +1,7 @@
-// What the metadata of a GGUF file says of layers with states, with the fields of config.json: which
-// layers have short convolutions (LFM2) or Mamba-2 (Granite 4 H, Bamba, Falcon-H1, Nemotron-H), and
-// the sizes of these and of linear attention (Qwen3-Next, Qwen3.5). Pure; any thread.
+// What the metadata of a GGUF file says of layers with states, with the fields of config.json:
+// which layers have short convolutions (LFM2) or Mamba-2 (Granite 4 H, Bamba, Falcon-H1,
+// Nemotron-H), and the sizes of these and of linear attention (Qwen3-Next, Qwen3.5). Pure; any
+// thread.
 #pragma once
 
 #include "model_files/gguf_families.h"

@@ -1,5 +1,5 @@
-// GgufTensorName is what a tensor of a GGUF file is called in a folder, and how its values differ: a
-// row of the tables of gguf_families.cc. Immutable; any thread.
+// GgufTensorName is what a tensor of a GGUF file is called in a folder, and how its values differ:
+// a row of the tables of gguf_families.cc. Immutable; any thread.
 #pragma once
 
 #include <cstddef>

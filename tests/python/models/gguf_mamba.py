@@ -173,3 +173,5 @@ def add_blocks(writer: gguf.GGUFWriter, config: Config) -> None:
         writer.add_expert_weights_norm(config["norm_topk_prob"])
         shared = config["moe_shared_expert_intermediate_size"]
         writer.add_expert_shared_feed_forward_length(shared)
+        if config["moe_latent_size"]:
+            writer.add_moe_latent_size(config["moe_latent_size"])

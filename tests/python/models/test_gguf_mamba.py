@@ -162,6 +162,9 @@ NEMOTRON = {
     "no-feed-forward-blocks": (
         "tiny-nemotron_h", {"layers_block_type": ["linear_attention", "full_attention"]}, {},
     ),
+    "experts-that-read-a-projection": (
+        "tiny-nemotron_h_moe", {**FAMILIES["tiny-nemotron_h_moe"], "moe_latent_size": 32}, {},
+    ),
     "weights-of-experts-as-they-are": (
         "tiny-nemotron_h_moe", {**FAMILIES["tiny-nemotron_h_moe"], "norm_topk_prob": False}, {},
     ),
@@ -264,10 +267,3 @@ def test_sizes_that_do_not_fit_are_named(
     metadata: Metadata = {f"{name}.{key}": value}
     path = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32, metadata=metadata)
     damaged(path, f"{name}.{key}", part.format(name))
-
-
-def test_experts_that_read_a_projection_are_refused(tmp_path: Path) -> None:
-    source = make_checkpoint("tiny-nemotron_h_moe", tmp_path / "source")
-    metadata: Metadata = {"nemotron_h_moe.moe_latent_size": 32}
-    path = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32, metadata=metadata)
-    damaged(path, "moe_latent_size", "= 32 is not supported")
