@@ -17,7 +17,9 @@ import mlc_native
 from mlc_native.serve.config import EngineConfig
 
 sys.path.insert(0, str(ROOT / "tools"))
-from make_random_checkpoint import DTYPES, SHAPES, make_checkpoint
+from make_random_checkpoint import make_checkpoint
+from model_shapes import SHAPES
+from random_weights import DTYPES
 
 DEMO = Path(mlc_native.__file__).parent / "demo_model"
 

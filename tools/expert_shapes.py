@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dense_shapes import GEMMA4, QWEN_VISION, TINY
+from dense_shapes import GEMMA4, QWEN_VISION, TINY, VISION
 
 LATENT: dict[str, Any] = {
     "num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 40, "qk_nope_head_dim": 24,
@@ -18,6 +18,16 @@ LATENT: dict[str, Any] = {
 GLM_EXPERTS: dict[str, Any] = {
     "moe_intermediate_size": 48, "n_routed_experts": 12, "num_experts_per_tok": 3,
     "n_shared_experts": 2, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7,
+}  # fmt: skip
+LLAMA4: dict[str, Any] = {
+    **TINY, "num_hidden_layers": 4, "head_dim": 32, "intermediate_size": 48,
+    "intermediate_size_mlp": 96, "num_local_experts": 6, "interleave_moe_layer_step": 2,
+    "no_rope_layers": [1, 0, 1, 1], "attention_chunk_size": 40, "floor_scale": 32,
+    "attn_scale": 0.3, "tie_word_embeddings": False,
+    "rope_parameters": {
+        "rope_type": "llama3", "rope_theta": 1e4, "factor": 16.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 1.0, "original_max_position_embeddings": 64,
+    },
 }  # fmt: skip
 KINDS_OF_LAYERS = ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"]
 
@@ -120,6 +130,12 @@ EXPERT_SHAPES: dict[str, dict[str, Any]] = {
             },
         },
         "tie_word_embeddings": False,
+    },
+    "tiny-llama4_text": {"model_type": "llama4_text", **LLAMA4},
+    "tiny-llama4": {
+        "model_type": "llama4", "text_config": LLAMA4,
+        "vision_config": {**VISION, "vision_output_dim": 32, "projector_input_dim": 32,
+                          "projector_output_dim": 32},
     },
     "tiny-mellum": {
         "model_type": "mellum", **TINY, "num_hidden_layers": 4, "head_dim": 32,

@@ -9,6 +9,7 @@ that there are, in 2 (IQ3: 3) bits each, the first one lowest.
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ def entries_of(kind: type) -> list[int]:
 
 def main() -> None:
     """Writes the file."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     lines = [
         "// Written by tools/make_gguf_grids.py, which describes it. The grids are those of ggml",
         "// (MIT License, THIRD_PARTY_NOTICES.txt).",

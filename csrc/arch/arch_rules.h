@@ -67,6 +67,16 @@ enum class WindowRule : uint8_t {
   kFromLayerIfAny,    // layers max_window_layers and up, unless sliding_window is null; or
                       // layer_types
   kByType,            // layer_types; absent: none
+  kChunksWithRope,  // attention_chunk_size, and a chunk of so many tokens instead: the layers with
+                    // rope; or layer_types ("chunked_attention")
+};
+
+// What scales the queries by position.
+enum class QueryScalingRule : uint8_t {
+  kNone,
+  kRopeSays,     // llama_4_scaling_beta of the rope's parameters: in all layers
+  kWithoutRope,  // attn_scale and floor_scale, unless attn_temperature_tuning says no: in layers
+                 // without rope
 };
 
 // Which layers have rope.
@@ -95,6 +105,7 @@ enum class SparseLayers : uint8_t {
   kInterval,     // each moe_layer_interval-th one in [moe_layer_start_index, moe_layer_end_index]
   kListed,       // those that mlp_layer_types calls "sparse"; absent: all but the first one
   kListedOrBehindFirst,  // likewise; absent: as kBehindFirst
+  kInterleaved,          // those of moe_layers; absent: each interleave_moe_layer_step-th
 };
 
 // How checkpoints spell the tensors of experts.
@@ -124,9 +135,11 @@ struct ExpertRule {
   bool shared_gate = false;         // the shared expert is weighed by the sigmoid of a logit
   bool biases = false;              // of the router and of the experts
   bool clamped_swiglu = false;      // swiglu_alpha, swiglu_limit
+  bool scales_inputs = false;       // the weights are of what experts read, not of what they give
   std::string_view first_sparse = "first_k_dense_replace";  // of kBehindFirst
   SparseLayers layers = SparseLayers::kAll;
   kernels::RouterScore score = kernels::RouterScore::kSoftmax;
+  bool judges_logits = false;  // RouterRule
   // What stands in for kGateUp and kDown in `projections`, in the spellings of checkpoints. The one
   // counts whose tensors are there with the correction, else without it, else the first.
   std::span<const ExpertSpelling> spellings{};
@@ -165,6 +178,7 @@ struct LatentRule {
 // Values of absent fields; 0 where config.json must give the number.
 struct ArchDefaults {
   int64_t vocab_size = 0;
+  int64_t ffn_size = 0;
   int64_t num_attention_heads = 0;
   int64_t num_key_value_heads = 0;  // 0: as many as attention heads
   int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads

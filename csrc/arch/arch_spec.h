@@ -39,6 +39,7 @@ struct ArchSpec {
   QkNorm qk_norm = QkNorm::kNone;
   Switch has_qk_norm = kAlways;  // whether it has those of qk_norm
   bool rope_before_qk_norm = false;
+  bool qk_norm_needs_rope = false;  // layers without rope have none
   Switch has_post_norms = kAlways;  // whether it has kPostAttention and kPostFfn of `norms`
   NormKind norm_kind = NormKind::kRms;
   std::string_view norm_eps_field = "rms_norm_eps";  // empty: always that of `defaults`
@@ -63,15 +64,15 @@ struct ArchSpec {
   // Outside of the rope's parameters:
   std::string_view rope_theta_field = "rope_theta";
   std::string_view partial_rotary_field = "partial_rotary_factor";
-  bool interleaved_rope = false;     // rotates pairs of neighbours
-  bool backward_rope = false;        // rotates by the negative angles
-  bool yarn_is_longrope = false;     // in its old checkpoints, as is "su"
-  bool reads_rope_alpha = false;     // "dynamic" with alpha is a fixed stretch of the base
-  bool reads_rope_mscales = false;   // short_mscale, long_mscale of longrope
-  bool reads_mrope = false;          // positions of images, which are one number in texts
-  bool reads_query_scaling = false;  // llama_4_scaling_beta
-  bool reads_layer_thetas = false;   // layer_rope_theta: of each layer, 0: it has no rope
-  bool proportional_rope = false;    // partial_rotary_factor is of "proportional" ropes alone
+  bool interleaved_rope = false;    // rotates pairs of neighbours
+  bool backward_rope = false;       // rotates by the negative angles
+  bool yarn_is_longrope = false;    // in its old checkpoints, as is "su"
+  bool reads_rope_alpha = false;    // "dynamic" with alpha is a fixed stretch of the base
+  bool reads_rope_mscales = false;  // short_mscale, long_mscale of longrope
+  bool reads_mrope = false;         // positions of images, which are one number in texts
+  bool reads_layer_thetas = false;  // layer_rope_theta: of each layer, 0: it has no rope
+  bool proportional_rope = false;   // partial_rotary_factor is of "proportional" ropes alone
+  QueryScalingRule query_scaling = QueryScalingRule::kNone;
   WindowRule window_rule = WindowRule::kNever;
   bool reads_window_pattern = false;          // sliding_window_pattern, else that of `defaults`
   bool local_rope = false;                    // layers with a window have a rope of their own

@@ -8,6 +8,7 @@
 #include "arch/gemma4_rows.h"
 #include "arch/hybrid_rows.h"
 #include "arch/image_models.h"
+#include "arch/llama4_rows.h"
 #include "arch/mamba_rows.h"
 #include "arch/other_dense_rows.h"
 #include "arch/other_expert_rows.h"
@@ -173,7 +174,7 @@ constexpr ArchSpec kFirstRows[] = {
 
 constexpr auto kArchitectures =
     Join(kFirstRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows,
-         kExpertRows, kOtherExpertRows, kHybridRows, kConvolutionRows, kMambaRows);
+         kExpertRows, kOtherExpertRows, kLlama4Rows, kHybridRows, kConvolutionRows, kMambaRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},

@@ -92,7 +92,7 @@ constexpr ArchSpec Ministral3(std::string_view architecture) {
       .architecture = architecture,
       .projections = kSeparateProjections,
       .norms = kPreNorms,
-      .reads_query_scaling = true,
+      .query_scaling = QueryScalingRule::kRopeSays,
       .window_rule = WindowRule::kAllLayers,
       .defaults = {.num_key_value_heads = 8,
                    .head_dim = 128,

@@ -22,6 +22,7 @@ class Reader {
       config.latent_size = Size(latent_size, 0);
     }
     config.biases = rule_.biases;
+    config.scales_inputs = rule_.scales_inputs;
     if (rule_.clamped_swiglu) {
       config.swiglu_limit = static_cast<float>(fields_.Positive("swiglu_limit", 7.0));
       config.swiglu_sharpness = static_cast<float>(fields_.Positive("swiglu_alpha", 1.702));
@@ -54,7 +55,7 @@ class Reader {
   }
 
   kernels::RouterRule ReadRouter() const {
-    kernels::RouterRule router{.score = rule_.score};
+    kernels::RouterRule router{.score = rule_.score, .judges_logits = rule_.judges_logits};
     // transformers has names of its own for some of them.
     const bool renamed = !fields_.Has(std::string(rule_.num_experts).c_str());
     const bool has_local = fields_.Has("num_local_experts");
@@ -164,6 +165,12 @@ bool IsSparse(const ConfigFields& fields, const ExpertRule& rule, int64_t layer,
     case SparseLayers::kBehindFirst:
       return layer >= fields.Integer(std::string(rule.first_sparse).c_str(),
                                      rule.absent.first_sparse, 0, kMaxLayers);
+    case SparseLayers::kInterleaved: {
+      if (fields.Has("moe_layers")) {
+        return std::ranges::count(fields.Sizes("moe_layers"), layer) > 0;
+      }
+      return (layer + 1) % fields.Integer("interleave_moe_layer_step", 1, 1, kMaxLayers) == 0;
+    }
     case SparseLayers::kInterval: {
       const int64_t end = fields.Integer("moe_layer_end_index", -1, -1, kMaxLayers);
       return (layer + 1) % fields.Integer("moe_layer_interval", 1, 1, kMaxLayers) == 0 &&

@@ -21,6 +21,7 @@ struct ExpertConfig {
   int64_t latent_size = 0;      // of a projection that experts read; 0: they read the input
   bool shared_gate = false;     // a row of the router's matrix weighs the shared expert
   bool biases = false;          // of the router and of the experts
+  bool scales_inputs = false;   // the weights are of what experts read, not of what they give
   float swiglu_limit = 0;       // of kClampedSwiGlu; 0: the decoder's activation
   float swiglu_sharpness = 1;
 

@@ -187,7 +187,7 @@ inline constexpr std::string_view kMistral4Rope =
 constexpr ArchSpec Mistral4(std::string_view architecture) {
   ArchSpec spec = WithLatentAttention(architecture);
   spec.reads_partial_rotary_factor = true;
-  spec.reads_query_scaling = true;
+  spec.query_scaling = QueryScalingRule::kRopeSays;
   spec.experts.score = kernels::RouterScore::kSoftmax;
   spec.experts.spellings = kDeepSeekV2Spellings;
   spec.experts.absent = {.num_experts = 128,

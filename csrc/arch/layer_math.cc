@@ -98,13 +98,40 @@ float ReadLatentScale(const ConfigFields& fields, const ModelConfig& config) {
   return static_cast<float>(scale);
 }
 
-// Llama 4's name for it; Ministral 3 has it, too.
-void ReadQueryScaling(const ConfigFields& fields, ModelConfig& config) {
+// Of Ministral 3.
+QueryScaling ReadQueryScalingOfRope(const ConfigFields& fields, const ModelConfig& config) {
   const ConfigFields params = RopeParameters(fields, *config.arch);
-  config.query_scaling = static_cast<float>(params.Number("llama_4_scaling_beta", 0.0));
-  if (config.query_scaling == 0) return;
-  config.query_scaling_period =
-      params.Integer("original_max_position_embeddings", std::nullopt, 1, kMaxPositions);
+  const double strength = params.Number("llama_4_scaling_beta", 0.0);
+  if (strength == 0) return {};
+  return {
+      .strength = static_cast<float>(strength),
+      .period = params.Integer("original_max_position_embeddings", std::nullopt, 1, kMaxPositions)};
+}
+
+// Of Llama 4, whose first checkpoints have a number in place of true.
+QueryScaling ReadAttentionTemperature(const ConfigFields& fields) {
+  constexpr char kSwitch[] = "attn_temperature_tuning";
+  const JsonValue* const value = fields.Find(kSwitch);
+  const bool is_number = value != nullptr && value->is_number();
+  const bool is_on =
+      is_number ? fields.Integer(kSwitch, 1, 0, kMaxPositions) != 0 : fields.Bool(kSwitch, true);
+  if (!is_on) return {};
+  return {.strength = static_cast<float>(fields.Number("attn_scale", 0.1)),
+          .period = fields.Integer("floor_scale", 8192, 1, kMaxPositions),
+          .first = 1,
+          .without_rope = true};
+}
+
+QueryScaling ReadQueryScaling(const ConfigFields& fields, const ModelConfig& config) {
+  switch (config.arch->query_scaling) {
+    case QueryScalingRule::kNone:
+      break;
+    case QueryScalingRule::kRopeSays:
+      return ReadQueryScalingOfRope(fields, config);
+    case QueryScalingRule::kWithoutRope:
+      return ReadAttentionTemperature(fields);
+  }
+  return {};
 }
 
 bool ReadSwitch(const ConfigFields& fields, const Switch& rule) {
@@ -141,7 +168,7 @@ void ReadLayerMath(const ConfigFields& fields, bool gelu_is_tanh, ModelConfig& c
   }
   ReadMultipliers(fields, config);
   if (config.latent) config.attention_scale = ReadLatentScale(fields, config);
-  if (arch.reads_query_scaling) ReadQueryScaling(fields, config);
+  config.query_scaling = ReadQueryScaling(fields, config);
 }
 
 }  // namespace mlc_native

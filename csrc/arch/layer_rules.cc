@@ -21,7 +21,7 @@ void ReadNoRopeLayers(const ConfigFields& fields, const ArchSpec& arch, Layers& 
   const int64_t interval = fields.Integer("no_rope_layer_interval", 4, 1, kMaxLayers);
   const std::vector<int64_t> has_rope =
       fields.Has(kField) ? fields.Sizes(kField) : std::vector<int64_t>();
-  if (fields.Has(kField) && has_rope.size() < layers.size()) {
+  if (!has_rope.empty() && has_rope.size() < layers.size()) {
     fields.Fail(kField, "has " + std::to_string(has_rope.size()) +
                             " entries, \"num_hidden_layers\" is " + std::to_string(layers.size()));
   }
@@ -61,9 +61,23 @@ std::vector<bool> DefaultWindows(const ConfigFields& fields, const ArchSpec& arc
   return has;
 }
 
+void ReadChunks(const ConfigFields& fields, Layers& layers) {
+  constexpr char kField[] = "attention_chunk_size";
+  const int64_t size = fields.IsNull(kField) ? 0 : fields.Integer(kField, 8192, 1, kMaxPositions);
+  const bool by_type = fields.Has("layer_types");
+  std::vector<bool> has(layers.size());
+  if (by_type) has = LayersOfType(fields, layers.size(), "chunked_attention");
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (by_type ? !has[i] : layers[i].rope == LayerConfig::kNoRope || size == 0) continue;
+    if (size == 0) fields.FailValue(kField, "given: layers of the model need it");
+    layers[i].window = kernels::AttentionWindow(size, /*is_chunk=*/true);
+  }
+}
+
 void ReadWindows(const ConfigFields& fields, const ArchSpec& arch, Layers& layers) {
   const WindowRule rule = arch.window_rule;
   if (rule == WindowRule::kNever) return;
+  if (rule == WindowRule::kChunksWithRope) return ReadChunks(fields, layers);
   const bool is_optional = rule == WindowRule::kAllIfAsked || rule == WindowRule::kEvenBelowLayer ||
                            rule == WindowRule::kFromLayer || rule == WindowRule::kWithoutRope;
   const bool has_window = !fields.IsNull("sliding_window") &&
@@ -84,7 +98,7 @@ void ReadWindows(const ConfigFields& fields, const ArchSpec& arch, Layers& layer
   const RopeRule ropes = arch.rope_rule;
   if (ropes != RopeRule::kInWindows && (ropes != RopeRule::kInWindowsIfAny || window == 0)) return;
   for (LayerConfig& layer : layers) {
-    if (layer.window == 0) layer.rope = LayerConfig::kNoRope;
+    if (layer.window.size == 0) layer.rope = LayerConfig::kNoRope;
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "arch/arch_spec.h"
 #include "arch/rope.h"
+#include "kernels/window.h"
 #include "support/config_fields.h"
 
 namespace mlc_native {
@@ -17,8 +18,8 @@ struct LayerConfig {
   static constexpr int kNoRope = -1;
   static constexpr int kOwnKv = -1;
 
-  int64_t window = 0;  // 0: whole context
-  int rope = 0;        // index into ModelConfig::ropes, or kNoRope
+  kernels::AttentionWindow window{};
+  int rope = 0;  // index into ModelConfig::ropes, or kNoRope
   bool has_experts = false;
   // Mostly both; a layer that is one block alone has one of them.
   bool has_attention = true;  // or what is in its place

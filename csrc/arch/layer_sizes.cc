@@ -62,7 +62,7 @@ void ReadHeadsOfEachLayer(const ConfigFields& fields, ModelConfig& config) {
 void CheckKinds(const ConfigFields& fields, const ModelConfig& config) {
   for (const LayerConfig& layer : config.layers) {
     const auto first = std::ranges::find_if(config.layers, [&](const LayerConfig& other) {
-      return (other.window > 0) == (layer.window > 0);
+      return (other.window.size > 0) == (layer.window.size > 0);
     });
     if (first->own_head_dim == layer.own_head_dim && first->own_kv_heads == layer.own_kv_heads) {
       continue;
@@ -79,9 +79,10 @@ void ReadSharing(const ConfigFields& fields, ModelConfig& config) {
   const bool wide = fields.Bool("use_double_wide_mlp", false);
   const auto first = config.layers.begin() + (num_layers - num_shared);
   for (auto layer = first; layer != config.layers.end(); ++layer) {
-    const auto source = std::find_if(
-        std::make_reverse_iterator(first), config.layers.rend(),
-        [&](const LayerConfig& other) { return (other.window > 0) == (layer->window > 0); });
+    const auto source = std::find_if(std::make_reverse_iterator(first), config.layers.rend(),
+                                     [&](const LayerConfig& other) {
+                                       return (other.window.size > 0) == (layer->window.size > 0);
+                                     });
     if (source == config.layers.rend()) {
       fields.Fail(kShared, "= " + std::to_string(num_shared) +
                                " leaves no layer of one of the \"layer_types\" that has keys and "
@@ -106,7 +107,7 @@ void ReadLayerSizes(const ConfigFields& fields, ModelConfig& config) {
     ReadHeadsOfEachLayer(fields, config);
   } else {
     for (LayerConfig& layer : config.layers) {
-      if (layer.window > 0) continue;
+      if (layer.window.size > 0) continue;
       ReadHeads(fields, "global_head_dim", kAbsentGlobalHeadDim,
                 keys_are_values ? "num_global_key_value_heads" : nullptr, config, &layer);
     }
@@ -114,7 +115,7 @@ void ReadLayerSizes(const ConfigFields& fields, ModelConfig& config) {
   CheckKinds(fields, config);
   ReadSharing(fields, config);
   for (LayerConfig& layer : config.layers) {
-    layer.keys_are_values = keys_are_values && layer.window == 0 && layer.has_own_kv();
+    layer.keys_are_values = keys_are_values && layer.window.size == 0 && layer.has_own_kv();
   }
 }
 

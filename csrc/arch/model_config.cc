@@ -153,7 +153,7 @@ void ReadSizes(const ConfigFields& fields, const TextSizes& sizes, ModelConfig& 
   const bool has_block = config.arch->adjusts_ffn_size && fields.Has("block_ff_dim");
   config.ffn_size =
       size(has_block ? "block_ff_dim" : std::string(config.arch->ffn_size_field).c_str(),
-           sizes.ffn_size);
+           first(sizes.ffn_size, absent.ffn_size));
   config.num_heads =
       size("num_attention_heads", first(sizes.num_heads, absent.num_attention_heads));
   // Here and for head_dim, null means what follows from other fields, whatever the family's

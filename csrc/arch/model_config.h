@@ -110,6 +110,14 @@ struct LayerInputConfig {
   float norm_eps = 0;      // of the product
 };
 
+// The query at position p is scaled by 1 + strength * log(1 + floor((p + first) / period)).
+struct QueryScaling {
+  float strength = 0;  // 0: not at all
+  int64_t period = 1;
+  int64_t first = 0;
+  bool without_rope = false;  // only in layers that have no rope
+};
+
 // Multipliers of a family are folded into numbers that every decoder has. With a residual
 // multiplier m the residual is kept divided by m: its norms give the same with eps / m^2, the
 // embeddings are divided by m, and what a block adds needs no factor. A factor of the logits is one
@@ -143,10 +151,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   float embedding_scale = 1;  // see EmbeddingScale
   float residual_scale = 1;   // the family's residual is the residual times this
   float attention_scale = 0;
-  // The query at position p is scaled by 1 + query_scaling * log(1 + floor(p /
-  // query_scaling_period)).
-  float query_scaling = 0;  // 0: not at all
-  int64_t query_scaling_period = 1;
+  QueryScaling query_scaling{};
   float final_norm_scale = 1;    // of the final norm's weight
   float attention_soft_cap = 0;  // 0: none
   float final_soft_cap = 0;      // 0: none
@@ -189,6 +194,10 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   // What an expert reads and gives in a row.
   int64_t expert_input_size() const {
     return experts->latent_size != 0 ? experts->latent_size : hidden_size;
+  }
+  bool scales_queries(const LayerConfig& layer) const {
+    return query_scaling.strength != 0 &&
+           !(query_scaling.without_rope && layer.rope != LayerConfig::kNoRope);
   }
   // Those of a layer.
   int64_t head_dim_of(const LayerConfig& layer) const {

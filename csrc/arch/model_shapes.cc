@@ -178,7 +178,10 @@ bool ModelConfig::has_norm(const LayerConfig& layer, NormRole role) const {
   if (IsOfExpertsBeside(role)) return layer.has_experts;
   const bool is_of_kv = role == NormRole::kK || role == NormRole::kV;
   if (is_of_kv ? !layer.has_own_kv() : role == NormRole::kQ && !layer.attends()) return false;
-  if (role == NormRole::kQ || role == NormRole::kK) return qk_norm != QkNorm::kNone;
+  if (role == NormRole::kQ || role == NormRole::kK) {
+    return qk_norm != QkNorm::kNone &&
+           (!arch->qk_norm_needs_rope || layer.rope != LayerConfig::kNoRope);
+  }
   if (role == NormRole::kPreFfn) return !parallel_blocks || arch->has_parallel_norms;
   if (role == NormRole::kPostAttention || role == NormRole::kPostFfn) return has_post_norms;
   return role != NormRole::kPreAttention || !draft_head || draft_head->layout->has_attention_norm;
@@ -205,9 +208,9 @@ std::vector<int64_t> ModelConfig::norm_shape(const LayerConfig& layer, NormRole 
 
 std::vector<float> ModelConfig::QueryScales(int64_t num_positions) const {
   std::vector<float> scales;
-  for (int64_t p = 0; query_scaling != 0 && p < num_positions; ++p) {
-    const int64_t periods = p / query_scaling_period;
-    scales.push_back(1.0f + query_scaling * std::log(1.0f + static_cast<float>(periods)));
+  for (int64_t p = 0; query_scaling.strength != 0 && p < num_positions; ++p) {
+    const int64_t periods = (p + query_scaling.first) / query_scaling.period;
+    scales.push_back(1.0f + query_scaling.strength * std::log(1.0f + static_cast<float>(periods)));
   }
   return scales;
 }

@@ -20,7 +20,8 @@ std::vector<float> Wavelengths(const RopeConfig& config) {
 }
 
 // "The Llama 3 herd of models", rope scaling of 3.1: wavelengths above the original context over
-// low_freq_factor are stretched by factor, those below it over high_freq_factor are kept.
+// low_freq_factor are stretched by factor, those below it over high_freq_factor are kept. Of Llama
+// 4 both factors are the same, so that none is in between.
 float Llama3Frequency(const RopeConfig& c, float frequency) {
   const auto context = static_cast<float>(c.original_max_positions);
   const auto factor = static_cast<float>(c.factor);
@@ -32,7 +33,7 @@ float Llama3Frequency(const RopeConfig& c, float frequency) {
   const float high_wavelength =
       static_cast<float>(static_cast<double>(c.original_max_positions) / c.high_freq_factor);
   if (wavelength > low_wavelength) return frequency / factor;
-  if (wavelength < high_wavelength) return frequency;
+  if (wavelength < high_wavelength || low == high) return frequency;
   const float smooth = (context / wavelength - low) / (high - low);
   return (1.0f - smooth) * frequency / factor + smooth * frequency;
 }

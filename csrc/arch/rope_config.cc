@@ -113,8 +113,8 @@ struct RopeReader {
     rope.low_freq_factor = params.Positive("low_freq_factor", std::nullopt);
     rope.high_freq_factor = params.Positive("high_freq_factor", std::nullopt);
     rope.original_max_positions = OriginalPositions(params);
-    if (rope.high_freq_factor <= rope.low_freq_factor) {
-      params.FailValue("high_freq_factor", "above low_freq_factor");
+    if (rope.high_freq_factor < rope.low_freq_factor) {
+      params.FailValue("high_freq_factor", "at least low_freq_factor");
     }
   }
 

@@ -38,8 +38,6 @@ constexpr UnsupportedArchitecture kTable[] = {
     {"AfmoeForCausalLM", "a gate of what attention gives"},
     {"LagunaForCausalLM", "a gate of what attention gives, and numbers of heads of each layer"},
     {"MiMoV2FlashForCausalLM", "numbers of KV heads of each layer, with values shorter than keys"},
-    {"Llama4ForCausalLM", "chunked attention"},
-    {"Llama4ForConditionalGeneration", "chunked attention"},
     {"MllamaForConditionalGeneration", "cross-attention to images"},
     {"MllamaForCausalLM", "cross-attention to images"},
     {"BertModel", "attention in both directions: it makes embeddings"},

@@ -59,8 +59,8 @@ struct Workspace {
 // its time.
 int64_t CostOf(const AttentionArgs& args, const AttentionBlock& block) {
   const int64_t rows = block.row_end - block.row_begin;
-  int64_t keys = block.sequence->first_position + block.row_end;
-  if (args.window > 0) keys = std::min(keys, std::min(keys, args.window) + rows);
+  const int64_t first = block.sequence->first_position;
+  const int64_t keys = first + block.row_end - args.window.First(first + block.row_begin);
   return (keys + kPageSize) * rows * block.num_heads;
 }
 
@@ -100,7 +100,7 @@ struct SegmentRange {
 };
 SegmentRange Segments(const AttentionArgs& args, const AttentionBlock& block) {
   const int64_t first = block.sequence->first_position + block.row_begin;
-  const int64_t begin = args.window > 0 ? std::max<int64_t>(0, first - args.window + 1) : 0;
+  const int64_t begin = args.window.First(first);
   const int64_t last = block.sequence->first_position + block.row_end - 1;
   return {begin / kSegmentTokens, last / kSegmentTokens + 1};
 }
@@ -236,11 +236,10 @@ void CountAttention(KernelProfile& profile, const KvPages& kv, const AttentionAr
   double keys_read = 0, products = 0;
   for (int64_t i = 0; i < args.num_sequences; ++i) {
     const AttentionSequence& s = args.sequences[i];
-    const int64_t keys = s.first_position + s.num_rows;
-    const int64_t window = args.window > 0 ? std::min(keys, args.window) : keys;
-    keys_read += static_cast<double>(std::min(keys, window + s.num_rows - 1));
-    for (int64_t row = 0; row < s.num_rows; ++row) {
-      products += static_cast<double>(std::min(s.first_position + row + 1, window));
+    const int64_t end = s.first_position + s.num_rows;
+    keys_read += static_cast<double>(end - args.window.First(s.first_position));
+    for (int64_t position = s.first_position; position < end; ++position) {
+      products += static_cast<double>(position + 1 - args.window.First(position));
     }
   }
   const auto head_bytes = static_cast<double>(KvPageBytes(kv.format, kv.head_dim)) / kPageSize;
@@ -261,7 +260,7 @@ void PagedAttention(const Cpu& cpu, const KvPages& kv, const AttentionArgs& args
   MLC_CHECK(kv.kv_heads > 0 && args.q_heads % kv.kv_heads == 0)
       << "q_heads " << args.q_heads << " kv_heads " << kv.kv_heads;
   MLC_CHECK(args.ldq >= args.q_heads * kv.head_dim && args.ldo >= args.q_heads * kv.head_dim);
-  MLC_CHECK(args.workspace != nullptr && args.window >= 0);
+  MLC_CHECK(args.workspace != nullptr && args.window.size >= 0);
   MLC_CHECK(args.value_columns >= 0 && args.value_columns <= kv.head_dim);
   const int64_t threads = cpu.pool->num_threads();
   const BatchSize size = DivideBatch(kv, args, threads);

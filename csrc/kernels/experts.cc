@@ -41,7 +41,8 @@ class RowRouter {
     } else {
       Score(logits);
       for (int64_t i = 0; i < rule_.num_experts; ++i) {
-        choice_[i] = correction == nullptr ? scores_[i] : scores_[i] + correction[i];
+        const float judged = rule_.judges_logits ? logits[i] : scores_[i];
+        choice_[i] = correction == nullptr ? judged : judged + correction[i];
       }
       if (rule_.num_chosen_groups < rule_.num_groups) LeaveBestGroups();
       for (int64_t i = 0; i < rule_.num_chosen; ++i) {

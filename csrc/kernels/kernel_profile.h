@@ -36,6 +36,7 @@ enum class KernelKind : uint8_t {
   kGate,
   kWriteKv,
   kMix,
+  kSpread,
   kEmbedding,
   kSoftCap,
   kRoute,

@@ -20,6 +20,7 @@
 
 #include "kernels/formats.h"
 #include "kernels/kv_format.h"
+#include "kernels/window.h"
 #include "mlc_native/detail/dtype.h"
 #include "mlc_native/detail/export.h"
 #include "support/thread_pool.h"
@@ -349,11 +350,11 @@ struct AttentionSequence {
   const int32_t* block_table = nullptr;
 };
 
-// out[row, q_heads, head_dim] = softmax(scale * q k^T, soft-capped) v over the keys max(0, p -
-// window + 1) .. p for a row at position p. Query head h reads kv head h / (q_heads / kv_heads). A
-// head with a sink has e^sink as another term of its softmax's denominator.
-// Slots that no row may attend to never affect the result; they may hold anything. Entries of the
-// block table for pages wholly outside the window are never read.
+// out[row, q_heads, head_dim] = softmax(scale * q k^T, soft-capped) v over the keys
+// window.First(p) .. p for a row at position p. Query head h reads kv head h / (q_heads /
+// kv_heads). A head with a sink has e^sink as another term of its softmax's denominator. Slots that
+// no row may attend to never affect the result; they may hold anything. Entries of the block table
+// for pages wholly outside the window are never read.
 struct AttentionArgs {
   const float* q = nullptr;  // [m, q_heads, head_dim], row stride ldq
   int64_t ldq = 0;
@@ -361,8 +362,8 @@ struct AttentionArgs {
   int64_t ldo = 0;
   int64_t q_heads = 0;
   float scale = 1.0f;
-  float soft_cap = 0.0f;         // 0: none; else s = cap * tanh(s / cap) (Gemma-2)
-  int64_t window = 0;            // 0: none
+  float soft_cap = 0.0f;  // 0: none; else s = cap * tanh(s / cap) (Gemma-2)
+  AttentionWindow window{};
   const float* sinks = nullptr;  // [q_heads]; null: none
   int64_t value_columns = 0;     // all values are zero from this element on; 0: from none
   const AttentionSequence* sequences = nullptr;
@@ -383,7 +384,7 @@ struct MixArgs {
   const float* x = nullptr;
   int64_t ldx = 0;
   const int32_t* places = nullptr;  // [m, num_chosen]
-  const float* weights = nullptr;   // [m, num_chosen]
+  const float* weights = nullptr;   // [m, num_chosen]; null: ones
   int64_t num_chosen = 0;
   const float* shared = nullptr;  // null: none
   int64_t ld_shared = 0;
@@ -396,6 +397,20 @@ struct MixArgs {
 };
 void Mix(const Cpu& cpu, const MixArgs& args);
 
+// The other way: out[places[i, j], n] = weights[i, j] * x[i, n]. out does not overlap x.
+struct SpreadArgs {
+  const float* x = nullptr;
+  int64_t ldx = 0;
+  const int32_t* places = nullptr;  // [m, num_chosen], each once
+  const float* weights = nullptr;   // [m, num_chosen]
+  int64_t num_chosen = 0;
+  float* out = nullptr;
+  int64_t ldo = 0;
+  int64_t m = 0;
+  int64_t n = 0;
+};
+void Spread(const Cpu& cpu, const SpreadArgs& args);
+
 // ---- Several row-wise kernels in one loop ----
 
 struct WriteKvStep {
@@ -404,9 +419,10 @@ struct WriteKvStep {
 };
 
 // A kernel whose output row i depends only on the inputs of row i, which no other row's step
-// writes.
+// writes. The rows that Spread writes for a row are its own, but no later step of the same loop
+// reads them.
 using RowStep = std::variant<NormalizeArgs, RopeArgs, ScaleArgs, AddArgs, MoveHeadsArgs,
-                             ActivateArgs, GateArgs, WriteKvStep, MixArgs>;
+                             ActivateArgs, GateArgs, WriteKvStep, MixArgs, SpreadArgs>;
 
 // Runs the steps on the same m rows, in order. A thread takes some rows through all steps while
 // they are in its cache.

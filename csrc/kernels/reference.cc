@@ -149,7 +149,7 @@ Matrix Attention(const AttentionShape& shape, const Matrix& q, const Matrix& k, 
   Matrix out(q.size());
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t last = first_position + row;
-    const int64_t first = shape.window > 0 ? std::max<int64_t>(0, last - shape.window + 1) : 0;
+    const int64_t first = shape.window.First(last);
     for (int64_t head = 0; head < shape.q_heads; ++head) {
       const int64_t at = row * row_size + head * shape.head_dim;
       const int64_t kv = head / group * shape.head_dim;

@@ -42,7 +42,7 @@ struct AttentionShape {
   int64_t head_dim = 0;
   double scale = 1;
   double soft_cap = 0;
-  int64_t window = 0;
+  AttentionWindow window{};
   std::vector<double> sinks{};  // by query head; empty: none
 };
 // q[rows, q_heads, head_dim] at positions first_position...; k, v [positions, kv_heads, head_dim].

@@ -30,6 +30,7 @@ struct RouterRule {
   float smallest_sum = 1e-20f;  // or by this if the sum is smaller
   float scale = 1.0f;           // of the weights, at last
   float jitter = 0.0f;          // of kSparseMixer
+  bool judges_logits = false;   // experts are chosen by their logits; scores may be equal, rounded
 
   // Requires: these hold.
   bool IsValid() const {

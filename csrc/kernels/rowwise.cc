@@ -106,6 +106,15 @@ void Run(const CpuKernels& isa, const MixArgs& a, int64_t begin, int64_t end) {
   isa.mix(a, begin, end);
 }
 
+void Check(const SpreadArgs& a) {
+  MLC_CHECK(a.num_chosen > 0 && a.ldx >= a.n && a.ldo >= a.n && a.x != a.out)
+      << "num_chosen " << a.num_chosen << " n " << a.n;
+}
+int64_t Elements(const SpreadArgs& a) { return a.num_chosen * a.n; }
+void Run(const CpuKernels& isa, const SpreadArgs& a, int64_t begin, int64_t end) {
+  isa.spread(a, begin, end);
+}
+
 template <typename Args>
 int64_t NumRows(const Args& args) {
   return args.m;
@@ -127,6 +136,7 @@ double Floats(const ActivateArgs& a) { return (a.gated ? 3 : 2) * static_cast<do
 double Floats(const GateArgs& a) { return 3 * static_cast<double>(a.n); }
 double Floats(const WriteKvStep& step) { return static_cast<double>(Elements(step)); }
 double Floats(const MixArgs& a) { return static_cast<double>(Elements(a) + a.n); }
+double Floats(const SpreadArgs& a) { return static_cast<double>(Elements(a) + a.n); }
 
 KernelKind KindOf(const NormalizeArgs&) { return KernelKind::kNormalize; }
 KernelKind KindOf(const RopeArgs&) { return KernelKind::kRope; }
@@ -137,6 +147,7 @@ KernelKind KindOf(const ActivateArgs&) { return KernelKind::kActivate; }
 KernelKind KindOf(const GateArgs&) { return KernelKind::kGate; }
 KernelKind KindOf(const WriteKvStep&) { return KernelKind::kWriteKv; }
 KernelKind KindOf(const MixArgs&) { return KernelKind::kMix; }
+KernelKind KindOf(const SpreadArgs&) { return KernelKind::kSpread; }
 
 int IdOf(const RowStep& step) {
   return std::visit([](const auto& args) { return KernelProfile::IdOf(KindOf(args)); }, step);
@@ -209,6 +220,7 @@ void WriteKv(const Cpu& cpu, const KvPages& kv, const WriteKvArgs& args) {
 }
 
 void Mix(const Cpu& cpu, const MixArgs& args) { RunOne(cpu, args); }
+void Spread(const Cpu& cpu, const SpreadArgs& args) { RunOne(cpu, args); }
 
 void SoftCap(const Cpu& cpu, const MatrixView& x, float cap) {
   MLC_CHECK(cap > 0) << "cap " << cap;

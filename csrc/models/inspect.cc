@@ -158,9 +158,9 @@ void WriteOwnNumbers(const ModelConfig& config, JsonWriter* json) {
 
 void WriteNumbers(const ModelConfig& config, JsonWriter* json) {
   int64_t num_windows = 0;
-  int64_t window = 0;
+  kernels::AttentionWindow window;
   for (const LayerConfig& layer : config.layers) {
-    if (layer.window == 0) continue;
+    if (layer.window.size == 0) continue;
     ++num_windows;
     window = layer.window;
   }
@@ -174,7 +174,7 @@ void WriteNumbers(const ModelConfig& config, JsonWriter* json) {
       .Add("vocab_size", config.vocab_size)
       .Add("max_positions", config.max_positions)
       .Add("layers_with_window", num_windows);
-  if (window > 0) json->Add("window", window);
+  if (window.size > 0) json->Add(window.is_chunk ? "chunk" : "window", window.size);
   WriteOwnNumbers(config, json);
   if (config.experts) {
     json->Add("layers_with_experts",

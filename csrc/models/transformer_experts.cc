@@ -32,6 +32,19 @@ void Transformer::Ops::CheckExperts() {
   checks->Require(parts, *model_.cpu_.pool);
 }
 
+void Transformer::Ops::SpreadInput() {
+  remembered_.Add(kernels::SpreadArgs{.x = input_->data,
+                                      .ldx = input_->width,
+                                      .places = choices_.places.data(),
+                                      .weights = choices_.weights.data(),
+                                      .num_chosen = config_.experts->router.num_chosen,
+                                      .out = buffers_.expert_output.data,
+                                      .ldo = buffers_.expert_output.width,
+                                      .m = num_rows_,
+                                      .n = config_.hidden_size});
+  RunRemembered();
+}
+
 void Transformer::Ops::RunExperts(size_t layer, LinearRole role, const Activations& x,
                                   const int32_t* rows, const Activations& y) {
   for (kernels::LinearGroup& group : choices_.groups) {
@@ -72,7 +85,7 @@ kernels::MixArgs Transformer::Ops::MixOfChosen(const Activations& out) const {
   return {.x = buffers_.expert_output.data,
           .ldx = buffers_.expert_output.width,
           .places = choices_.places.data(),
-          .weights = choices_.weights.data(),
+          .weights = config_.experts->scales_inputs ? nullptr : choices_.weights.data(),
           .num_chosen = config_.experts->router.num_chosen,
           .out = out.data,
           .ldo = out.width,

@@ -226,6 +226,10 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kExpertsOut:
       return RunLinear(linear, buffers_.expert_latents, buffers_.output);
     case LinearRole::kExpertGateUp:
+      if (config_.experts->scales_inputs) {
+        SpreadInput();
+        return RunExperts(layer, role, buffers_.expert_output, nullptr, buffers_.expert_ffn);
+      }
       return RunExperts(layer, role,
                         config_.experts->latent_size > 0 ? buffers_.expert_latents : *input_,
                         choices_.rows.data(), buffers_.expert_ffn);
@@ -295,6 +299,7 @@ void Transformer::Ops::AddHeadNorms(size_t layer, RowSteps* steps) const {
   const LayerConfig& sizes = config_.layers[layer];
   const int64_t head_dim = config_.head_dim_of(sizes);
   float* q = buffers_.qkv.data;
+  if (w.norm(NormRole::kQ).weight == nullptr) return;
   steps->Add(HeadNorm(w.norm(NormRole::kQ).weight, q, config_.num_heads, head_dim));
   if (!sizes.has_own_kv()) return;
   const int64_t kv_heads = config_.kv_heads_of(sizes);
@@ -344,7 +349,7 @@ void Transformer::Ops::RotateAndWriteKv(size_t layer) {
   if (!rope_first) AddHeadNorms(layer, &steps);
   AddRope(layer, &steps);
   if (rope_first) AddHeadNorms(layer, &steps);
-  if (!model_.query_scales_.empty()) {
+  if (config_.scales_queries(sizes)) {
     steps.Add(kernels::ScaleArgs{.x = qkv.data,
                                  .ld = qkv.width,
                                  .m = num_rows_,

@@ -122,6 +122,8 @@ class Transformer::Ops {
   // The same for the rows of each chosen expert: row i of y comes from row rows[i] of x, or from
   // row i without rows.
   void CheckExperts();
+  // Writes what each chosen expert reads, scaled by its weight, to where its output comes later.
+  void SpreadInput();
   // Of the chosen experts alone.
   kernels::MixArgs MixOfChosen(const Activations& out) const;
   void RunExperts(size_t layer, LinearRole role, const Activations& x, const int32_t* rows,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from mlc_native import AsyncMLCEngine, MLCEngine
+from mlc_native import AsyncMLCEngine, EngineConfig, MLCEngine
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.serve.data import RequestStreamOutput
 from mlc_native.serve.sync_engine import SyncMLCEngine
@@ -159,3 +159,23 @@ class StepFacade:
 
 OPENAI_FACADES = {"sync": SyncFacade, "async": AsyncFacade}
 ALL_FACADES = {**OPENAI_FACADES, "step": StepFacade}
+
+
+class Engines:
+    """Makes engines of one kind and ends them after the test."""
+
+    def __init__(self, facade: Any, make_model: Callable[..., str], fake_lib: str) -> None:
+        self._facade = facade
+        self._make_model = make_model
+        self._fake_lib = fake_lib
+        self._made: list[Any] = []
+
+    def __call__(self, config: EngineConfig | None = None, **fake: Any) -> Any:
+        model = self._make_model(**fake)
+        made = self._facade(model, model_lib=self._fake_lib, engine_config=config)
+        self._made.append(made)
+        return made
+
+    def end(self) -> None:
+        for made in self._made:
+            made.terminate()

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "cuda"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import model
 import model_table
-from make_random_checkpoint import SHAPES
+from model_shapes import SHAPES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -122,7 +122,7 @@ def test_the_constants_are_those_of_the_kernels() -> None:
         assert f"{{  // {tile.weight_rows} and {tile.x_rows}\n" in warpgroups
         assert f"kLatency = {1e9 * tile.latency_s:.0f};" in warpgroups
         assert f"kWork = {1e9 * tile.work_s:.0f};" in warpgroups
-    worker = (folder / "decode_worker.cuh").read_text()
+    worker = (folder / "decode_sums.cuh").read_text()
     assert f"kWarps = {model.WORKER_WARPS};" in worker
     assert f"kBlocks = {model.WORKER_BLOCKS};" in worker
     assert f"kPages = kDim > 128 ? 1 : {model.WORKER_PAGES};" in worker

@@ -125,14 +125,16 @@ def test_memory_is_that_of_the_device(make_model: MakeModel, fake_lib: str) -> N
     assert engine.engine_config.max_total_sequence_length == 2048
 
 
-@pytest.mark.parametrize("like", ["tiny-qwen3_moe", "tiny-gpt_oss", "tiny-apertus"])
+@pytest.mark.parametrize(
+    "like", ["tiny-qwen3_moe", "tiny-gpt_oss", "tiny-apertus", "tiny-llama4_text"]
+)
 def test_gpus_answer_like_the_cpu(tmp_path: Path, like: str) -> None:
-    """Families with experts, attention sinks and xIELU, in float32: greedy answers of some prompts
-    together, and one of them alone."""
+    """Families with experts, attention sinks, xIELU and chunks of the context, in float32: greedy
+    answers of some prompts together, and one of them alone."""
     library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
     path = str(make_checkpoint(like, tmp_path / like))
     config = GenerationConfig(max_tokens=5, temperature=0, debug_config={"ignore_eos": True})
-    prompts = [[5, 9, 200, 31, 7], [11] * 19, [400, 3]]
+    prompts = [[5, 9, 200, 31, 7], [11] * 19, [400, 3], list(range(60))]
     answers = []
     for device in ({"device": "cpu"}, {"device": "cuda:0", "model_lib": library}):
         engine = SyncMLCEngine(path, **device, engine_config=EngineConfig(dtype="float32"))

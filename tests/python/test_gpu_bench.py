@@ -25,8 +25,8 @@ from device_trace import (
     short_name,
 )
 from machine import ROOT
-from make_random_checkpoint import SHAPES
 from model_limit import Decoder, Machine, Step
+from model_shapes import SHAPES
 
 QWEN = SHAPES["qwen3-0.6b"]
 

@@ -40,8 +40,7 @@ struct Scratch {
 // Returns the positions that a row attends to.
 inline KeyRange KeysOf(const AttentionArgs& args, const AttentionBlock& block, int64_t row) {
   const int64_t position = block.sequence->first_position + row;
-  const int64_t first = args.window > 0 ? position - args.window + 1 : 0;
-  return {first > 0 ? first : 0, position};
+  return {args.window.First(position), position};
 }
 
 // Prefetches the queries of the next block, if they are those of the following rows, and the

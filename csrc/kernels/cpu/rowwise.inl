@@ -238,7 +238,7 @@ void SoftCapRows(const MatrixView& x, float cap, int64_t begin, int64_t end) {
 void MixRows(const MixArgs& a, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const int32_t* places = a.places + row * a.num_chosen;
-    const float* weights = a.weights + row * a.num_chosen;
+    const float* weights = a.weights == nullptr ? nullptr : a.weights + row * a.num_chosen;
     const float* shared = a.shared == nullptr ? nullptr : a.shared + row * a.ld_shared;
     Vec factor = Vec::Set(1.0f);
     if (a.shared_gate != nullptr) {
@@ -248,10 +248,22 @@ void MixRows(const MixArgs& a, int64_t begin, int64_t end) {
     ForVectors(a.n, [&](int64_t, auto load, auto store) {
       Vec sum = Vec::Zero();
       for (int64_t j = 0; j < a.num_chosen; ++j) {
-        sum = Fma(Vec::Set(weights[j]), load(a.x + places[j] * a.ldx), sum);
+        const Vec weight = Vec::Set(weights == nullptr ? 1.0f : weights[j]);
+        sum = Fma(weight, load(a.x + places[j] * a.ldx), sum);
       }
       store(out, shared == nullptr ? sum : Fma(factor, load(shared), sum));
     });
+  }
+}
+
+void SpreadRows(const SpreadArgs& a, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    const float* x = a.x + row * a.ldx;
+    for (int64_t j = row * a.num_chosen; j < (row + 1) * a.num_chosen; ++j) {
+      float* out = a.out + a.places[j] * a.ldo;
+      const Vec weight = Vec::Set(a.weights[j]);
+      ForVectors(a.n, [&](int64_t, auto load, auto store) { store(out, weight * load(x)); });
+    }
   }
 }
 

@@ -17,6 +17,7 @@ constinit const RowKernels kRows = {
     .gate = GateRows,
     .soft_cap = SoftCapRows,
     .mix = MixRows,
+    .spread = SpreadRows,
 };
 
 }  // namespace mlc_native::kernels::MLC_NATIVE_ISA

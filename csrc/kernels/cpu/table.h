@@ -106,6 +106,7 @@ struct RowKernels {
   void (*gate)(const GateArgs&, int64_t row_begin, int64_t row_end);
   void (*soft_cap)(const MatrixView&, float cap, int64_t row_begin, int64_t row_end);
   void (*mix)(const MixArgs&, int64_t row_begin, int64_t row_end);
+  void (*spread)(const SpreadArgs&, int64_t row_begin, int64_t row_end);
 };
 
 struct CpuKernels : LinearKernels, AttentionKernels, RowKernels, DeltaKernels {

@@ -8,12 +8,13 @@
 #include "kernels/cuda/kv_pages.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/formats.h"
+#include "kernels/window.h"
 #include "mlc_native/detail/basic_types.h"
 
 namespace mlc_native::kernels::cuda {
 
 // out[i, q_heads, head_dim] = softmax(scale * q k^T, soft-capped) v over the keys
-// max(0, p - window + 1) .. p; q head h reads kv head h / (q_heads / kv_heads). A head with a sink
+// window.First(p) .. p; q head h reads kv head h / (q_heads / kv_heads). A head with a sink
 // has e^sink as another term of its softmax's denominator.
 struct AttentionArgs {
   DType dtype = DType::kBFloat16;
@@ -23,8 +24,8 @@ struct AttentionArgs {
   int64_t ldo = 0;
   int64_t q_heads = 0;
   float scale = 1.0f;
-  float soft_cap = 0.0f;                  // 0: none; else s = cap * tanh(s / cap)
-  int64_t window = 0;                     // 0: none
+  float soft_cap = 0.0f;  // 0: none; else s = cap * tanh(s / cap)
+  AttentionWindow window{};
   const void* sinks = nullptr;            // [q_heads] of `dtype`; null: none
   const int32_t* block_tables = nullptr;  // position p of table t: page block_tables[t, p / 16]
   int64_t ld_block_tables = 0;
@@ -51,7 +52,7 @@ size_t ZeroedDecodeBytes(int64_t q_heads);
 // Writes how the keys of the rows are divided among blocks, for all layers with this window.
 // Requires: the MaxDecodeSplits of the rows' lengths add up to at most rows.max_splits.
 size_t DecodeSplitsBytes(int64_t max_splits);
-void ListSplits(const DecodeRows& rows, int64_t window, Stream stream);
+void ListSplits(const DecodeRows& rows, AttentionWindow window, Stream stream);
 // Requires: ListSplits was the last to write rows.splits, for the same rows and args.window.
 void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,
                      Stream stream);

@@ -17,8 +17,8 @@ struct KeyRange {
   int end;
 };
 
-__device__ inline KeyRange KeysOf(int length, int64_t window) {
-  const int visible = window > 0 && window < length ? length - static_cast<int>(window) : 0;
+__device__ inline KeyRange KeysOf(int length, AttentionWindow window) {
+  const int visible = length > 0 ? static_cast<int>(window.First(length - 1)) : 0;
   return {visible / kKvPageSize * kKvPageSize, visible, length};
 }
 
@@ -29,7 +29,7 @@ __device__ inline int SplitKeys(int num_keys) {
   return split;
 }
 
-__device__ inline int NumSplits(int length, int64_t window) {
+__device__ inline int NumSplits(int length, AttentionWindow window) {
   const KeyRange keys = KeysOf(length, window);
   const int num_keys = keys.end - keys.begin;
   const int split = SplitKeys(num_keys);
@@ -38,7 +38,7 @@ __device__ inline int NumSplits(int length, int64_t window) {
 
 struct ListSplitsArgs {
   DecodeRows rows;
-  int64_t window;
+  AttentionWindow window;
   DecodeSplits to;
 };
 
@@ -134,7 +134,7 @@ size_t DecodeSplitsBytes(int64_t max_splits) {
          static_cast<size_t>(max_splits) * sizeof(DecodeSplit);
 }
 
-void ListSplits(const DecodeRows& rows, int64_t window, Stream stream) {
+void ListSplits(const DecodeRows& rows, AttentionWindow window, Stream stream) {
   MLC_CHECK(rows.m <= kMaxDecodeRows && rows.max_splits > 0) << rows.m;
   if (rows.m == 0) return;
   Launch(ListSplitsKernel, {.grid = dim3(1), .threads = kListThreads}, stream,

@@ -1,4 +1,5 @@
-// RouterLogits, Route and Mix: what a mixture of experts computes around the experts' products.
+// RouterLogits, Route, Mix and Spread: what a mixture of experts computes around the experts'
+// products.
 //
 // RouterLogits: a warp per expert and kRouterRows rows, which share its loads of the weight.
 // Route: a warp per row chooses its experts, whose scores stay in shared memory. Then a block per
@@ -139,7 +140,8 @@ class RowRouter {
     sum = ReduceWarp(sum, Plus());
     for (int i = Lane(); i < num_experts_; i += kWarp) {
       if (rule_.score == RouterScore::kSoftmax) scores_[i] /= sum;
-      choice_[i] = correction_ == nullptr ? scores_[i] : scores_[i] + correction_[i];
+      const float judged = rule_.judges_logits ? logits_[i] : scores_[i];
+      choice_[i] = correction_ == nullptr ? judged : judged + correction_[i];
     }
   }
 
@@ -340,13 +342,34 @@ __global__ void __launch_bounds__(kExpertThreads) MixKernel(const __grid_constan
     for (int j = 0; j < kVector; ++j) sum[j] += weight * x[j];
   };
   for (int64_t j = row * args.num_chosen; j < (row + 1) * args.num_chosen; ++j) {
-    if (args.places[j] >= 0) add(args.x, args.places[j], args.weights[j]);
+    if (args.places[j] < 0) continue;
+    add(args.x, args.places[j], args.weights == nullptr ? 1.0f : args.weights[j]);
   }
   if (args.shared != nullptr) {
     const float* gate = args.shared_gate;
     add(args.shared, row, gate == nullptr ? 1.0f : 1.0f / (1.0f + expf(-gate[row * args.ld_gate])));
   }
   StoreFloats(static_cast<T*>(args.out) + row * args.n + column, sum);
+}
+
+// A thread per 8 elements of a choice.
+template <typename T>
+__global__ void __launch_bounds__(kExpertThreads)
+    SpreadKernel(const __grid_constant__ SpreadArgs args) {
+  WaitForPrevious();
+  const int64_t vectors = args.n / kVector;
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kExpertThreads + threadIdx.x;
+  if (i >= args.m * args.num_chosen * vectors) return;
+  const int64_t choice = i / vectors;
+  const int64_t column = i % vectors * kVector;
+  const int64_t place = args.places[choice];
+  if (place < 0) return;
+  float x[kVector];
+  LoadFloats(static_cast<const T*>(args.x) + choice / args.num_chosen * args.n + column, x);
+  const float weight = args.weights[choice];
+#pragma unroll
+  for (float& element : x) element *= weight;
+  StoreFloats(static_cast<T*>(args.out) + place * args.n + column, x);
 }
 
 dim3 Blocks(int64_t items, int64_t of_block) {
@@ -389,6 +412,16 @@ void Mix(const MixArgs& args, Stream stream) {
     Launch(MixKernel<typename decltype(tag)::Type>,
            {.grid = Blocks(args.m * args.n / kVector, kExpertThreads), .threads = kExpertThreads},
            stream, args);
+  });
+}
+
+void Spread(const SpreadArgs& args, Stream stream) {
+  MLC_CHECK(args.n % kVector == 0) << args.n;
+  if (args.m == 0) return;
+  const int64_t vectors = args.m * args.num_chosen * args.n / kVector;
+  WithActivationType(args.dtype, [&](auto tag) {
+    Launch(SpreadKernel<typename decltype(tag)::Type>,
+           {.grid = Blocks(vectors, kExpertThreads), .threads = kExpertThreads}, stream, args);
   });
 }
 

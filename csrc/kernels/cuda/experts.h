@@ -1,6 +1,7 @@
 // The CUDA kernels of a mixture of experts, the counterpart of kernels/experts.h for the CPU:
 // RouterLogits and Route choose experts for each row, GroupedGemv multiplies the rows of every
-// chosen expert with its matrix, and Mix adds up what the experts of a row give.
+// chosen expert with its matrix, and Mix adds up what the experts of a row give. Where the weights
+// are of what experts read instead, Spread writes that.
 //
 // The contracts of kernels.h hold: launches depend on sizes alone, a row's choice, weights and
 // results have the same bits in any batch, and unused rows choose nothing. Of matrices that no row
@@ -92,7 +93,7 @@ struct MixArgs {
   DType dtype = DType::kBFloat16;   // of x, shared and out
   const void* x = nullptr;          // [places, n]
   const int32_t* places = nullptr;  // [m, num_chosen]
-  const float* weights = nullptr;   // [m, num_chosen]
+  const float* weights = nullptr;   // [m, num_chosen]; null: ones
   int64_t num_chosen = 0;
   const void* shared = nullptr;        // [m, n]; null: none
   const float* shared_gate = nullptr;  // null: its factor is 1
@@ -102,5 +103,18 @@ struct MixArgs {
   int64_t n = 0;  // a multiple of 8
 };
 void Mix(const MixArgs& args, Stream stream);
+
+// The other way: out[places[i, j], n] = weights[i, j] * x[i, n].
+struct SpreadArgs {
+  DType dtype = DType::kBFloat16;   // of x and out
+  const void* x = nullptr;          // [m, n]
+  const int32_t* places = nullptr;  // [m, num_chosen]
+  const float* weights = nullptr;   // [m, num_chosen]
+  int64_t num_chosen = 0;
+  void* out = nullptr;  // [places, n]; does not overlap x
+  int64_t m = 0;
+  int64_t n = 0;  // a multiple of 8
+};
+void Spread(const SpreadArgs& args, Stream stream);
 
 }  // namespace mlc_native::kernels::cuda

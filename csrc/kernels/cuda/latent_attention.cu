@@ -151,7 +151,7 @@ void CheckWideHeads(const KvPages& kv, const AttentionArgs& args) {
 
 void CheckAttention(const KvPages& kv, const AttentionArgs& args) {
   kv.latent_dim > 0 ? CheckLatents(kv) : CheckWideHeads(kv, args);
-  MLC_CHECK(args.window == 0 && args.soft_cap == 0 && args.sinks == nullptr);
+  MLC_CHECK(args.window.size == 0 && args.soft_cap == 0 && args.sinks == nullptr);
 }
 
 LatentArgs ArgsOf(const KvPages& kv, const AttentionArgs& args) {

@@ -19,8 +19,10 @@ struct PrefillArgs {
 
 // The first key that a token attends to.
 __device__ inline int FirstSeen(const AttentionArgs& args, int position) {
-  const int window = static_cast<int>(args.window);
-  return window > 0 && position >= window ? position - window + 1 : 0;
+  const auto size = static_cast<int>(args.window.size);
+  if (size == 0) return 0;
+  if (args.window.is_chunk) return position - position % size;
+  return position >= size ? position - size + 1 : 0;
 }
 
 // The keys that any row of a tile sees. In shared memory, because registers are full.
@@ -89,7 +91,7 @@ class PrefillRows {
   __device__ bool Weigh(int key, Factors& factors) {
     if (Caps()) CapScores();
     const TileKeys keys = keys_;
-    const int first_seen = args_.a.window > 0 ? keys.end - static_cast<int>(args_.a.window) : 0;
+    const int first_seen = FirstSeen(args_.a, keys.end - 1);
     if (Rules::HasUnseen(key, kKeys, first_seen, keys.first_position)) HideUnseen(key);
     bool has_other_maximum = false;
 #pragma unroll

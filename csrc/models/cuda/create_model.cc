@@ -76,7 +76,7 @@ void CheckWideHeads(const ModelConfig& config) {
   for (const LayerConfig& layer : config.layers) {
     const int64_t head_dim = config.head_dim_of(layer);
     if (head_dim <= kernels::cuda::kMaxHeadDim) continue;
-    const std::string_view missing = layer.window > 0                ? "windows"
+    const std::string_view missing = layer.window.size > 0           ? "windows"
                                      : config.attention_soft_cap > 0 ? "soft caps"
                                      : has_sinks                     ? "sinks"
                                                                      : "";

@@ -184,7 +184,8 @@ int64_t CudaModel::WorkspaceBytes(const StepInputs::Limits& limits) const {
 }
 
 int64_t CudaModel::TableBytes() const {
-  int64_t elements = config_.query_scaling != 0 ? config_.max_positions : 0;  // also cos and sin
+  int64_t elements =
+      config_.query_scaling.strength != 0 ? config_.max_positions : 0;  // also cos and sin
   for (const RopeConfig& rope : config_.ropes) elements += config_.max_positions * rope.rotary_dim;
   if (config_.draft_head) elements += std::ssize(config_.draft_head->info.target_ids);
   return elements * static_cast<int64_t>(sizeof(float));

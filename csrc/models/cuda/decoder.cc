@@ -46,8 +46,8 @@ int64_t CudaDecoder::DecodeRowsAtOnce(const ModelConfig& config, const Limits& l
   return std::min(max_splits / MaxDecodeSplits(limits.max_length), kMaxDecodeRows);
 }
 
-std::vector<int64_t> CudaDecoder::Windows(const ModelConfig& config) {
-  std::vector<int64_t> windows;
+std::vector<kernels::AttentionWindow> CudaDecoder::Windows(const ModelConfig& config) {
+  std::vector<kernels::AttentionWindow> windows;
   for (const LayerConfig& layer : config.layers) windows.push_back(layer.window);
   std::ranges::sort(windows);
   windows.erase(std::ranges::unique(windows).begin(), windows.end());
@@ -172,6 +172,7 @@ void CudaDecoder::PlaceExperts(const ModelConfig& config, DType dtype, int64_t m
   buffers->expert_ffn = take(choices * std::max(2 * experts.ffn_size, config.hidden_size), size);
   buffers->expert_output = buffers->expert_ffn;
   buffers->expert_activated = take(choices * experts.ffn_size, size);
+  if (experts.scales_inputs) buffers->expert_inputs = take(choices * config.hidden_size, size);
   if (experts.shared_ffn_size > 0) buffers->shared = take(max_rows * config.hidden_size, size);
 }
 

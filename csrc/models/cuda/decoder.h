@@ -141,6 +141,7 @@ class CudaDecoder {
     void* expert_ffn;        // [rows * chosen, 2 ffn]
     void* expert_activated;  // [rows * chosen, ffn]
     void* expert_output;     // [rows * chosen, hidden], in the memory of expert_ffn
+    void* expert_inputs;     // [rows * chosen, hidden] where they are scaled
     void* shared;            // [rows, hidden]: output of the shared expert
     float* layer_inputs;     // [rows, inputs of all layers]
     float* kept_residual;    // [logits, hidden]
@@ -192,7 +193,7 @@ class CudaDecoder {
   }
   static size_t DecodeBytes(const ModelConfig& config, int64_t max_splits);
   // The windows of attention that the layers have, each once; 0: none.
-  static std::vector<int64_t> Windows(const ModelConfig& config);
+  static std::vector<kernels::AttentionWindow> Windows(const ModelConfig& config);
   // Of one call of DecodeAttention. Twice as many as rows of middling length have, since a pool is
   // seldom full of longer ones; rows that do have more take several calls.
   static int64_t MaxSplitsAtOnce(const ModelConfig& config, const Limits& limits);
@@ -222,7 +223,7 @@ class CudaDecoder {
   const CudaDecoderWeights weights_;
   const std::vector<kernels::cuda::KvPages> kv_;
   const Limits limits_;
-  const std::vector<int64_t> windows_;
+  const std::vector<kernels::AttentionWindow> windows_;
   const size_t last_writer_;  // ModelConfig::last_writer
   const int64_t max_splits_;
   const ManyRows many_rows_;

@@ -40,7 +40,7 @@ void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
                  .cos = rope.tables.cos,
                  .sin = rope.tables.sin,
                  .interleaved = config_.arch->interleaved_rope,
-                 .q_scales = weights_.query_scales},
+                 .q_scales = config_.scales_queries(sizes) ? weights_.query_scales : nullptr},
                 stream_);
 }
 

@@ -48,6 +48,24 @@ kernels::cuda::GroupedGemvArgs CudaDecoder::Ops::ExpertArgs(size_t layer, Linear
           .rows = rows};
 }
 
+void CudaDecoder::Ops::DeferExperts(size_t layer) {
+  const auto role = LinearRole::kExpertGateUp;
+  if (!config_.experts->scales_inputs) {
+    deferred_experts_ = ExpertArgs(layer, role, input_, buffers_.choices.rows, buffers_.expert_ffn);
+    return;
+  }
+  kernels::cuda::Spread({.dtype = weights_.dtype,
+                         .x = input_,
+                         .places = buffers_.choices.places,
+                         .weights = buffers_.choices.weights,
+                         .num_chosen = config_.experts->router.num_chosen,
+                         .out = buffers_.expert_inputs,
+                         .m = num_rows_,
+                         .n = config_.hidden_size},
+                        stream_);
+  deferred_experts_ = ExpertArgs(layer, role, buffers_.expert_inputs, nullptr, buffers_.expert_ffn);
+}
+
 void CudaDecoder::Ops::ActivateShared() {
   ActivateDeferred(ExpertActivation(), nullptr, config_.experts->shared_ffn_size,
                    buffers_.activated);
@@ -88,7 +106,7 @@ kernels::cuda::MixArgs CudaDecoder::Ops::MixOfChosen() const {
   return {.dtype = weights_.dtype,
           .x = buffers_.expert_output,
           .places = buffers_.choices.places,
-          .weights = buffers_.choices.weights,
+          .weights = config_.experts->scales_inputs ? nullptr : buffers_.choices.weights,
           .num_chosen = config_.experts->router.num_chosen,
           .out = buffers_.output,
           .m = num_rows_,

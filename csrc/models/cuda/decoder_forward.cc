@@ -198,9 +198,7 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kSharedDown:
       return LaunchLinear(LinearArgs(linear, buffers_.activated, buffers_.shared));
     case LinearRole::kExpertGateUp:
-      deferred_experts_ =
-          ExpertArgs(layer, role, input_, buffers_.choices.rows, buffers_.expert_ffn);
-      return;
+      return DeferExperts(layer);
     case LinearRole::kExpertDown:
       return GroupedGemv(
           ExpertArgs(layer, role, buffers_.expert_activated, nullptr, buffers_.expert_output),

@@ -153,6 +153,8 @@ class CudaDecoder::Ops {
   // rows.
   kernels::cuda::GroupedGemvArgs ExpertArgs(size_t layer, LinearRole role, const void* x,
                                             const int32_t* rows, void* y) const;
+  // The gates and ups, which ActivateExperts launches.
+  void DeferExperts(size_t layer);
   kernels::cuda::ActivationRule ExpertActivation() const;
   // Of the chosen experts alone.
   kernels::cuda::MixArgs MixOfChosen() const;

@@ -9,7 +9,7 @@ struct DecodeCase {
   KvShape shape;
   std::vector<int64_t> lengths;  // 0: an unused row
   float soft_cap = 0;
-  int64_t window = 0;
+  AttentionWindow window{};
   Floats sinks{};                 // [q_heads]; empty: none
   std::vector<int32_t> tables{};  // of each row; empty: its own
 };
@@ -96,9 +96,10 @@ class DecodeAttentionTest : public CudaKernelTest {
     std::vector<uint32_t> seeds(c.lengths.size());
     std::iota(seeds.begin(), seeds.end(), 1);
     PagedKv paged(c.shape, c.lengths, seeds);
-    for (size_t i = 0; i < c.lengths.size() && c.window > 0; ++i) {
-      paged.ForgetKeysBelow(i, c.lengths[i] - c.window);
-      paged.ForgetPagesBelow(i, c.lengths[i] - c.window);
+    for (size_t i = 0; i < c.lengths.size(); ++i) {
+      if (c.lengths[i] == 0) continue;
+      paged.ForgetKeysBelow(i, c.window.First(c.lengths[i] - 1));
+      paged.ForgetPagesBelow(i, c.window.First(c.lengths[i] - 1));
     }
     const Floats got = Decode(c.shape.dtype, Run(c, seeds, paged));
     const int64_t width = c.shape.q_heads * c.shape.head_dim;
@@ -191,6 +192,8 @@ TEST_F(DecodeAttentionTest, WindowsAndSoftCap) {
   const KvShape shape{DType::kBFloat16, KvFormat::kBFloat16, 4, 2, 32};
   for (int64_t window : {1, 15, 16, 64, 100}) {
     Check({.shape = shape, .lengths = {1, 64, 99, 100, 101, 300}, .window = window});
+    const AttentionWindow chunk(window, /*is_chunk=*/true);
+    Check({.shape = shape, .lengths = {1, 64, 99, 100, 101, 300}, .window = chunk});
   }
   Check({.shape = shape, .lengths = {77, 130}, .soft_cap = 0.7f});
   Check({.shape = shape, .lengths = {77, 130}, .soft_cap = 0.7f, .window = 40});
@@ -214,8 +217,9 @@ TEST_F(DecodeAttentionTest, ARowIsTheSameInEveryBatch) {
                                     {DType::kFloat32, KvFormat::kFloat32, 4, 2, 64}};
   for (const KvShape& shape : shapes) {
     const size_t row_bytes = shape.q_heads * shape.head_dim * DTypeSize(shape.dtype);
-    for (const int64_t window : {0, 250}) {
-      if (window > 0 && shape.head_dim > kMaxHeadDim) continue;
+    for (const AttentionWindow window :
+         {AttentionWindow(), AttentionWindow(250), AttentionWindow(250, true)}) {
+      if (window.size > 0 && shape.head_dim > kMaxHeadDim) continue;
       for (const int64_t length : {1, 17, 129, 333}) {
         const DecodeCase alone{.shape = shape, .lengths = {length}, .window = window};
         const auto want = Run(alone, {9}, PagedKv(shape, alone.lengths, {9}));
@@ -224,7 +228,7 @@ TEST_F(DecodeAttentionTest, ARowIsTheSameInEveryBatch) {
         const std::vector<uint32_t> seeds{1, 2, 9, 3, 4};
         const auto got = Run(batch, seeds, PagedKv(shape, batch.lengths, seeds));
         EXPECT_TRUE(std::equal(want.begin(), want.end(), got.begin() + 2 * row_bytes))
-            << shape.head_dim << ", length " << length << ", window " << window;
+            << shape.head_dim << ", length " << length << ", window " << window.size;
       }
     }
   }

@@ -104,6 +104,14 @@ TEST_F(CudaExpertsTest, ChoiceMatchesTheReference) {
   }
 }
 
+// Both scores are 1, rounded.
+TEST_F(CudaExpertsTest, LogitsAreJudgedWhereScoresAreEqual) {
+  RouterRule rule{.score = RouterScore::kSigmoid, .num_experts = 3, .num_chosen = 1};
+  EXPECT_EQ(Choose(rule, {-3, 30, 40}).experts, std::vector<int32_t>{1});
+  rule.judges_logits = true;
+  EXPECT_EQ(Choose(rule, {-3, 30, 40}).experts, std::vector<int32_t>{2});
+}
+
 TEST_F(CudaExpertsTest, WeightsAreScaledAtLast) {
   constexpr int64_t kRows = 5;
   const RouterRule rule{.num_experts = 40, .num_chosen = 3, .renormalize = true};
@@ -366,12 +374,12 @@ TEST_F(CudaExpertsTest, MixAddsWhatTheExpertsOfARowGive) {
     const DeviceBytes device_x(Encode(dtype, x)), device_shared(Encode(dtype, shared));
     const DeviceArray<int32_t> device_places(places);
     const DeviceArray<float> device_weights(weights), device_gate(gate);
-    for (int with = 0; with < 3; ++with) {  // nothing, a shared expert, one with a gate
+    for (int with = 0; with < 4; ++with) {  // nothing, a shared expert, one with a gate; no weights
       const DeviceBytes out(4 * kN * DTypeSize(dtype));
       Mix({.dtype = dtype,
            .x = device_x.data(),
            .places = device_places.data(),
-           .weights = device_weights.data(),
+           .weights = with < 3 ? device_weights.data() : nullptr,
            .num_chosen = 2,
            .shared = with > 0 ? device_shared.data() : nullptr,
            .shared_gate = with > 1 ? device_gate.data() : nullptr,
@@ -385,13 +393,42 @@ TEST_F(CudaExpertsTest, MixAddsWhatTheExpertsOfARowGive) {
         const int64_t row = i / kN;
         double sum = 0;
         for (int64_t j = 2 * row; j < 2 * row + 2; ++j) {
-          if (places[j] >= 0) sum += double{weights[j]} * x[places[j] * kN + i % kN];
+          const double weight = with < 3 ? weights[j] : 1;
+          if (places[j] >= 0) sum += weight * x[places[j] * kN + i % kN];
         }
         const double factor = with == 0 ? 0 : with == 1 ? 1 : 1 / (1 + std::exp(-gate[row]));
         want.push_back(sum + factor * shared[i]);
       }
       ExpectClose(Decode(dtype, out.Download()), want, Epsilon(dtype));
     }
+  }
+}
+
+TEST_F(CudaExpertsTest, SpreadScalesWhatExpertsRead) {
+  constexpr int64_t kN = 40;
+  const std::vector<int32_t> places{4, 0, 2, 5, -1, -1, 1, 3};  // the third row is unused
+  const Floats weights{0.5f, 0.25f, 1, 2, 0, 0, 0.125f, -1};
+  const DeviceArray<int32_t> device_places(places);
+  const DeviceArray<float> device_weights(weights);
+  for (DType dtype : kDTypes) {
+    const Floats x = Random(dtype, 4 * kN);
+    const DeviceBytes device_x(Encode(dtype, x)), out(6 * kN * DTypeSize(dtype));
+    Spread({.dtype = dtype,
+            .x = device_x.data(),
+            .places = device_places.data(),
+            .weights = device_weights.data(),
+            .num_chosen = 2,
+            .out = out.data(),
+            .m = 4,
+            .n = kN},
+           nullptr);
+    reference::Matrix want(6 * kN);
+    for (int64_t choice = 0; choice < 8; ++choice) {
+      for (int64_t i = 0; i < kN && places[choice] >= 0; ++i) {
+        want[places[choice] * kN + i] = double{weights[choice]} * x[choice / 2 * kN + i];
+      }
+    }
+    ExpectClose(Decode(dtype, out.Download()), want, Epsilon(dtype));
   }
 }
 

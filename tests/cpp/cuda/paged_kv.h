@@ -90,7 +90,8 @@ class PagedKv {
 
   // The reference output of sequence i for rows from first_position on, [rows, q_heads, head_dim].
   reference::Matrix Reference(size_t i, const Floats& q, int64_t first_position, float scale,
-                              float soft_cap, int64_t window, const Floats& sinks = {}) const {
+                              float soft_cap, AttentionWindow window,
+                              const Floats& sinks = {}) const {
     return reference::Attention({.q_heads = shape_.q_heads,
                                  .kv_heads = shape_.kv_heads,
                                  .head_dim = shape_.head_dim,

@@ -14,7 +14,7 @@ struct PrefillCase {
   KvShape shape;
   std::vector<Slice> slices{};  // one sequence each
   float soft_cap = 0;
-  int64_t window = 0;
+  AttentionWindow window{};
   Floats sinks{};  // [q_heads]; empty: none
 };
 
@@ -73,8 +73,8 @@ class PrefillAttentionTest : public CudaKernelTest {
       seeds.push_back(static_cast<uint32_t>(seeds.size()) + 1);
     }
     PagedKv paged(c.shape, lengths, seeds);
-    for (size_t i = 0; i < c.slices.size() && c.window > 0; ++i) {
-      paged.ForgetPagesBelow(i, c.slices[i].first_position - c.window + 1);
+    for (size_t i = 0; i < c.slices.size(); ++i) {
+      paged.ForgetPagesBelow(i, c.window.First(c.slices[i].first_position));
     }
     return paged;
   }
@@ -168,6 +168,8 @@ TEST_F(PrefillAttentionTest, WindowsAndSoftCap) {
   const KvShape shape{kBf16, KvFormat::kBFloat16, 2, 1, 32};
   for (int64_t window : {1, 16, 63, 64, 100}) {
     Check({.shape = shape, .slices = {{0, 90}, {150, 70}}, .window = window});
+    const AttentionWindow chunk(window, /*is_chunk=*/true);
+    Check({.shape = shape, .slices = {{0, 90}, {150, 70}}, .window = chunk});
   }
   Check({.shape = shape, .slices = {{0, 70}}, .soft_cap = 0.7f});
   Check({.shape = shape, .slices = {{80, 70}}, .soft_cap = 0.7f, .window = 40});
@@ -184,8 +186,10 @@ TEST_F(PrefillAttentionTest, SinksOfAnySize) {
 
 TEST_F(PrefillAttentionTest, ARowIsTheSameInEveryChunk) {
   const KvShape shape{kBf16, KvFormat::kBFloat16, 4, 2, 64};
-  for (int64_t window : {0, 40})
+  for (const AttentionWindow window :
+       {AttentionWindow(), AttentionWindow(40), AttentionWindow(40, true)}) {
     ExpectSameInChunks({.shape = shape, .window = window}, 150, {1, 64, 77});
+  }
   ExpectSameInChunks({.shape = shape, .soft_cap = 0.7f, .sinks = {1, -1, 0, 2}}, 70, {33});
 }
 
@@ -210,6 +214,8 @@ TEST_F(PrefillAttentionTest, WarpgroupsHaveTheSameBits) {
   ExpectSameOnWarpgroups({.shape = shape, .slices = {{0, 70}, {130, 9}}, .sinks = sinks});
   for (int64_t window : {1, 63, 64, 100}) {
     ExpectSameOnWarpgroups({.shape = shape, .slices = {{0, 90}, {450, 70}}, .window = window});
+    const AttentionWindow chunk(window, /*is_chunk=*/true);
+    ExpectSameOnWarpgroups({.shape = shape, .slices = {{0, 90}, {450, 70}}, .window = chunk});
   }
   ExpectSameOnWarpgroups({.shape = shape, .slices = {{80, 70}}, .soft_cap = 0.7f, .window = 40});
 }

@@ -306,6 +306,7 @@ void FakeModel::CopyPages(std::span<const PageCopy> copies) {
     std::copy_n(stored_.begin() + int64_t{copy.src_page} * kKvPageSize, kKvPageSize,
                 stored_.begin() + int64_t{copy.dst_page} * kKvPageSize);
   }
+  steps_.NotePageCopies(copies);
 }
 
 std::chrono::nanoseconds FakeModel::CostOf(int64_t num_rows) const {

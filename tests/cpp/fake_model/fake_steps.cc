@@ -246,6 +246,21 @@ void FakeSteps::Step::WriteStates() {
   places.clear();
 }
 
+void FakeSteps::NotePageCopies(std::span<const PageCopy> copies) {
+  for (Step& step : in_flight_) {
+    for (const PageCopy& copy : copies) {
+      std::erase_if(step.written,
+                    [&](int64_t place) { return place / kKvPageSize == copy.dst_page; });
+      const size_t count = step.written.size();
+      for (size_t i = 0; i < count; ++i) {
+        const int64_t place = step.written[i];
+        if (place / kKvPageSize != copy.src_page) continue;
+        step.written.push_back(int64_t{copy.dst_page} * kKvPageSize + place % kKvPageSize);
+      }
+    }
+  }
+}
+
 void FakeSteps::Collect(std::vector<DrawnToken>* tokens) {
   MLC_CHECK(!in_flight_.empty()) << "no step in flight";
   ++num_collects_;

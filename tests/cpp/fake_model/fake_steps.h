@@ -35,6 +35,10 @@ class FakeSteps : public StepQueue {
   void SampleInto(std::span<const TokenRow> rows, std::span<const int32_t> places) override;
   void RunBehind(StepQueue& other) override;
 
+  // Pages are copied behind the steps in flight: what these have written to the destination is
+  // gone, and what they have written to the source is in the destination, too.
+  void NotePageCopies(std::span<const PageCopy> copies);
+
   // Called at the start of every Sample and Collect; what they throw comes out of those.
   void set_on_sample(std::function<void()> hook) { on_sample_ = std::move(hook); }
   void set_on_collect(std::function<void()> hook) { on_collect_ = std::move(hook); }

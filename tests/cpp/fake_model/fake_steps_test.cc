@@ -144,6 +144,27 @@ TEST_F(FakeStepsTest, RefusesWhatADeviceCouldNotDo) {
   EXPECT_THROW(Submit({PendingToken(0)}, 4), InternalError) << "it is known";
 }
 
+// A copy comes behind the steps in flight, whether they are lost or not.
+TEST_F(FakeStepsTest, CopiesHaveWhatLostStepsHaveWritten) {
+  model_.options().fail_at_collect = {3};
+  const int32_t own = table_[0], copy = 6, other = 3;
+  table_ = {other};
+  Submit({6, 7, 8, 9}, 0);
+  Collect();
+  table_ = {own};
+  Submit({1, 2, 3}, 0);
+  Collect();
+  Submit({4}, 3);
+  const PageCopy copies[] = {{.src_page = own, .dst_page = copy},
+                             {.src_page = other, .dst_page = own}};
+  model_.CopyPages(copies);
+  EXPECT_EQ(model_.stored_token(copy, 3), 4);
+  EXPECT_THROW(Collect(), std::runtime_error);
+  EXPECT_EQ(model_.stored_token(copy, 2), 3);
+  EXPECT_EQ(model_.stored_token(copy, 3), -1) << "a copy of what is lost";
+  EXPECT_EQ(model_.stored_token(own, 3), 9) << "written later";
+}
+
 TEST_F(FakeStepsTest, WhatALostStepHasWrittenIsSpoiled) {
   model_.options().fail_at_collect = {2};
   Submit({1, 2, 3}, 0);

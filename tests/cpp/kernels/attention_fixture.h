@@ -22,7 +22,7 @@ struct Shape {
   int64_t kv_heads = 2;
   int64_t head_dim = 32;
   float soft_cap = 0;
-  int64_t window = 0;
+  AttentionWindow window{};
   Floats sinks{};  // [q_heads]; empty: none
   int64_t value_columns = 0;
 };

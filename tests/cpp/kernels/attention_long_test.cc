@@ -28,7 +28,7 @@ TEST_P(LongAttentionTest, MatchesReference) {
     const auto [cached, rows] = lengths[trial % lengths.size()];
     Shape shape = kShape;
     shape.format = kKvFormats[trial / lengths.size()];
-    shape.window = trial % 5 == 4 ? RandomInt(700, 1500) : 0;
+    if (trial % 5 == 4) shape.window = AttentionWindow(RandomInt(700, 1500), trial % 2 == 0);
     shape.soft_cap = trial % 7 == 6 ? 2.0f : 0.0f;
     SCOPED_TRACE(testing::Message() << "trial " << trial);
     std::vector<Sequence> sequences = {MakeSequence(shape, cached, rows)};

@@ -3,6 +3,18 @@
 namespace mlc_native::kernels {
 namespace {
 
+TEST(AttentionWindowTest, FirstKeyOfARow) {
+  const auto firsts = [](AttentionWindow window) {
+    std::vector<int64_t> all;
+    for (int64_t position = 0; position < 8; ++position) all.push_back(window.First(position));
+    return all;
+  };
+  EXPECT_EQ(firsts({}), std::vector<int64_t>(8, 0));
+  EXPECT_EQ(firsts(3), (std::vector<int64_t>{0, 0, 0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(firsts({3, true}), (std::vector<int64_t>{0, 0, 0, 3, 3, 3, 6, 6}));
+  EXPECT_EQ(firsts({1, true}), firsts(1));
+}
+
 TEST_P(AttentionTest, MatchesReference) {
   const std::vector<std::pair<int64_t, int64_t>> heads = {{4, 2}, {8, 1}, {3, 3}, {14, 2}, {32, 1}};
   for (int trial = 0; trial < 40; ++trial) {
@@ -11,7 +23,7 @@ TEST_P(AttentionTest, MatchesReference) {
     std::tie(shape.q_heads, shape.kv_heads) = heads[trial % heads.size()];
     shape.head_dim = std::vector<int64_t>{32, 64, 6, 20, 128, 80, 7, 200, 328}[trial % 9];
     if (trial % 5 == 1) shape.soft_cap = 2.0f;
-    if (trial % 3 == 1) shape.window = RandomInt(1, 150);
+    if (trial % 3 == 1) shape.window = AttentionWindow(RandomInt(1, 150), trial % 2 == 0);
     if (trial % 4 >= 2) shape.sinks = Random(shape.q_heads, 6.0f);
     std::vector<Sequence> sequences;
     for (int i = 0; i < 3; ++i) {
@@ -36,7 +48,7 @@ TEST_P(AttentionTest, ChunksBatchesAndThreadsDoNotChangeABit) {
     shape.format = kKvFormats[trial % 4];
     shape.q_heads = trial % 2 == 0 ? 4 : 6;
     shape.soft_cap = trial % 5 == 2 ? 5.0f : 0.0f;
-    shape.window = trial % 3 == 2 ? RandomInt(1, 170) : 0;
+    if (trial % 3 == 2) shape.window = AttentionWindow(RandomInt(1, 170), trial % 2 == 0);
     if (trial % 4 == 1) shape.sinks = Random(shape.q_heads, 3.0f);
     const int64_t width = shape.q_heads * shape.head_dim;
     std::vector<Sequence> sequences = {MakeSequence(shape, 37, 200), MakeSequence(shape, 150, 1),

@@ -43,6 +43,17 @@ TEST_P(ExpertsTest, ScalesAreOfTheWeightsAndNotOfTheChoice) {
   }
 }
 
+// Both scores are 1, rounded.
+TEST_P(ExpertsTest, LogitsAreJudgedWhereScoresAreEqual) {
+  RouterRule rule{.score = RouterScore::kSigmoid, .num_experts = 3, .num_chosen = 1};
+  const Floats logits = {-3, 30, 40};
+  EXPECT_EQ(Choose(Threads(1), rule, logits).experts, std::vector<int32_t>{1});
+  rule.judges_logits = true;
+  const ExpertChoices choices = Choose(Threads(1), rule, logits);
+  EXPECT_EQ(choices.experts, std::vector<int32_t>{2});
+  EXPECT_EQ(choices.weights, Floats{1});
+}
+
 TEST_P(ExpertsTest, ChoiceMatchesReference) {
   for (const RouterRule& rule : kRouterRules) {
     for (bool corrected : {false, true}) {
@@ -336,7 +347,7 @@ TEST_P(ExpertsTest, MixMatchesReference) {
   std::vector<int32_t> places(m * chosen);
   std::iota(places.begin(), places.end(), 0);
   std::shuffle(places.begin(), places.end(), random_);
-  for (int kind = 0; kind < 3; ++kind) {  // no shared expert, one, one with a gate
+  for (int kind = 0; kind < 4; ++kind) {  // no shared expert, one, one with a gate; no weights
     Poisoned out(m, n, 2);
     MixArgs args{.x = x.data(),
                  .ldx = n,
@@ -351,12 +362,14 @@ TEST_P(ExpertsTest, MixMatchesReference) {
     if (kind > 0) args.ld_shared = n;
     if (kind > 1) args.shared_gate = gate.data() + 1;
     if (kind > 1) args.ld_gate = 2;
+    if (kind > 2) args.weights = nullptr;
     Mix(Threads(2), args);
     reference::Matrix want(m * n);
     for (int64_t i = 0; i < m * n; ++i) {
       const int64_t row = i / n;
       for (int64_t j = 0; j < chosen; ++j) {
-        want[i] += double{weights[row * chosen + j]} * x[places[row * chosen + j] * n + i % n];
+        const double weight = kind > 2 ? 1 : weights[row * chosen + j];
+        want[i] += weight * x[places[row * chosen + j] * n + i % n];
       }
       const double factor = kind > 1 ? 1 / (1 + std::exp(-double{gate[row * 2 + 1]})) : 1;
       if (kind > 0) want[i] += factor * shared[i];
@@ -364,6 +377,32 @@ TEST_P(ExpertsTest, MixMatchesReference) {
     out.ExpectPaddingUntouched();
     ExpectClose(out.Dense(), want, 1e-6);
   }
+}
+
+TEST_P(ExpertsTest, SpreadScalesWhatExpertsRead) {
+  const int64_t m = 37, n = 83, chosen = 3;
+  const Floats x = Random(m * n), weights = Random(m * chosen);
+  std::vector<int32_t> places(m * chosen);
+  std::iota(places.begin(), places.end(), 0);
+  std::shuffle(places.begin(), places.end(), random_);
+  Poisoned out(m * chosen, n, 2);
+  Spread(Threads(2), {.x = x.data(),
+                      .ldx = n,
+                      .places = places.data(),
+                      .weights = weights.data(),
+                      .num_chosen = chosen,
+                      .out = out.data.data(),
+                      .ldo = out.ld,
+                      .m = m,
+                      .n = n});
+  Floats want(m * chosen * n);
+  for (int64_t choice = 0; choice < m * chosen; ++choice) {
+    for (int64_t i = 0; i < n; ++i) {
+      want[places[choice] * n + i] = weights[choice] * x[choice / chosen * n + i];
+    }
+  }
+  out.ExpectPaddingUntouched();
+  EXPECT_EQ(out.Dense(), want);
 }
 
 INSTANTIATE_TEST_SUITE_P(Isas, ExpertsTest, ::testing::ValuesIn(IsaNames()));

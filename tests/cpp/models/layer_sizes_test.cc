@@ -118,7 +118,7 @@ TEST(LayerSizes, LastLayersReadTheKeysOfTheLastOneOfTheirKind) {
 TEST(LayerSizes, TheLastLayerHasNoWindow) {
   const ModelConfig config =
       ReadGemma4(R"("global_head_dim": 16, "layer_types": null, "num_hidden_layers": 7)");
-  EXPECT_EQ(OfLayers(config, [](const LayerConfig& layer) { return layer.window; }),
+  EXPECT_EQ(OfLayers(config, [](const LayerConfig& layer) { return layer.window.size; }),
             (Int64s{5, 5, 5, 5, 5, 0, 0}));
 }
 

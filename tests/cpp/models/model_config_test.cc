@@ -27,7 +27,7 @@ ModelConfig Read(const std::string& architecture, const std::string& fields = ""
 
 std::vector<int64_t> Windows(const ModelConfig& config) {
   std::vector<int64_t> windows;
-  for (const LayerConfig& layer : config.layers) windows.push_back(layer.window);
+  for (const LayerConfig& layer : config.layers) windows.push_back(layer.window.size);
   return windows;
 }
 
@@ -327,11 +327,45 @@ TEST(ModelConfig, RopeRules) {
             (std::vector<int>{0, 0, 0, 0}));
 }
 
+TEST(ModelConfig, ChunksOfLlama4) {
+  const auto layers = [](const std::string& fields) {
+    return Read("Llama4ForCausalLM", R"("num_hidden_layers": 4)" + fields).layers;
+  };
+  const auto is_chunk = [](const LayerConfig& layer) { return layer.window.is_chunk; };
+  // The first checkpoints have an empty list, which says nothing, and a number for "true".
+  const ModelConfig config =
+      Read("Llama4ForCausalLM", R"("num_hidden_layers": 4, "no_rope_layers": [],
+           "attn_temperature_tuning": 4, "interleave_moe_layer_step": 2, "floor_scale": 2)");
+  EXPECT_EQ(Windows(config), (std::vector<int64_t>{8192, 8192, 8192, 0}));
+  EXPECT_EQ(std::ranges::count_if(config.layers, is_chunk), 3);
+  EXPECT_EQ(config.QueryScales(3)[0], 1.0f);  // the first period ends one position earlier
+  EXPECT_FLOAT_EQ(config.QueryScales(3)[1], 1.0f + 0.1f * std::log(2.0f));
+  for (int i = 0; i < 4; ++i) {
+    const LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    EXPECT_EQ(layer.has_experts, i % 2 == 1) << i;
+    EXPECT_EQ(config.scales_queries(layer), i == 3) << i;
+    EXPECT_EQ(config.has_norm(layer, NormRole::kQ), i < 3) << i;
+  }
+  const std::vector<LayerConfig> listed = layers(
+      R"(, "moe_layers": [0], "attention_chunk_size": 7, "layer_types": ["full_attention",
+         "chunked_attention", "full_attention", "full_attention"])");
+  EXPECT_TRUE(listed[0].has_experts && !listed[1].has_experts);
+  EXPECT_EQ(std::ranges::count_if(listed, is_chunk), 1);
+  EXPECT_EQ(listed[1].window, kernels::AttentionWindow(7, true));
+  EXPECT_EQ(std::ranges::count_if(layers(R"(, "attention_chunk_size": null)"), is_chunk), 0);
+  EXPECT_THROW(layers(R"(, "attention_chunk_size": null, "layer_types": ["chunked_attention",
+                      "full_attention", "full_attention", "full_attention"])"),
+               LoadError);
+  EXPECT_THROW(layers(R"(, "layer_types": ["sliding_attention", "full_attention",
+                      "full_attention", "full_attention"])"),
+               LoadError);
+}
+
 TEST(ModelConfig, AbsentRopesOfAFamily) {
   const ModelConfig ministral = Read("Ministral3ForCausalLM");
   EXPECT_EQ(ministral.ropes[0].scaling, RopeScaling::kYarn);
   EXPECT_EQ(ministral.ropes[0].theta, 1e6);
-  EXPECT_FLOAT_EQ(ministral.query_scaling, 0.1f);
+  EXPECT_FLOAT_EQ(ministral.query_scaling.strength, 0.1f);
   const std::vector<float> scales = ministral.QueryScales(32769);
   EXPECT_EQ(scales[16383], 1.0f);
   EXPECT_FLOAT_EQ(scales[16384], 1.0f + 0.1f * std::log(2.0f));

@@ -20,7 +20,7 @@ from paged_driver import (
 from mlc_native._core import LoadError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
-from make_random_checkpoint import SHAPES
+from model_shapes import SHAPES
 
 PROMPT = random_tokens(150, 512, seed=11)  # longer than every window
 # What llama.cpp takes for granted of a family, the tests' shapes must have, and blocks of 32

@@ -14,7 +14,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tools"))
-from make_random_checkpoint import SHAPES, make_checkpoint  # noqa: E402
+from make_random_checkpoint import make_checkpoint  # noqa: E402
+from model_shapes import SHAPES  # noqa: E402
 
 FAMILIES = [shape for shape in SHAPES if shape.startswith("tiny-")]
 

@@ -10,24 +10,21 @@ from typing import Any
 
 import pytest
 import torch
-from draft_driver import LENGTH, NUM_SEQUENCES, NUM_TOKENS, POSITIONS, PROMPT, propose_at_positions
-from paged_driver import PagedModel, random_tokens
-from safetensors.torch import load_file, save_file
-from torch_drafts import (
+from draft_checkpoints import (
     FFN,
     HEADS,
     HIDDEN,
     KV_HEADS,
     VOCAB,
-    TransformersMtp,
-    TransformersQwenMtp,
     add_mtp,
-    target_states,
-    torch_head,
     write_eagle1,
     write_eagle3,
     write_medusa,
 )
+from draft_driver import LENGTH, NUM_SEQUENCES, NUM_TOKENS, POSITIONS, PROMPT, propose_at_positions
+from paged_driver import PagedModel, random_tokens
+from safetensors.torch import load_file, save_file
+from torch_drafts import TransformersMtp, TransformersQwenMtp, target_states, torch_head
 from transformers.modeling_layers import MtpModel
 
 from mlc_native import MLCEngine
@@ -298,16 +295,6 @@ def test_auto_looks_guesses_up_where_the_own_head_cannot_be_run(tmp_path: Path) 
 
 
 # ---- Refusals ----
-
-
-@pytest.mark.parametrize("mode", ["small_draft", "auto"])
-def test_a_draft_model_with_linear_attention(mode: str, llama: Path, tmp_path: Path) -> None:
-    """Its states cannot be taken back, as guesses are."""
-    draft = make_checkpoint("tiny-qwen3_5_text", tmp_path / "draft")
-    with pytest.raises(InvalidConfig, match="has layers with linear attention") as error:
-        MLCEngine(str(llama), "cpu", speculative_mode=mode, additional_models=[str(draft)])
-    assert error.value.field == "additional_models"
-    assert str(draft) in str(error.value)
 
 
 def refused(folder: Path, target: Path, *parts: str) -> None:

@@ -51,6 +51,17 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
             "rope_parameters": LONGROPE,
         },
     ),
+    "llama4-plain": (
+        "tiny-llama4_text",
+        {
+            "num_experts_per_tok": 2,
+            "moe_layers": [0, 3],
+            "use_qk_norm": False,
+            "attn_temperature_tuning": False,
+            "attention_chunk_size": None,
+            "layer_types": ["full_attention"] * 4,
+        },
+    ),
     "cohere-biases": ("tiny-cohere", {"use_qk_norm": False, "attention_bias": True}),
     "deepseek_v3-direct-queries": (
         "tiny-deepseek_v3",

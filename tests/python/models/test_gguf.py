@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from draft_checkpoints import add_mtp
 from draft_driver import NUM_SEQUENCES, NUM_TOKENS, propose_at_positions
 from gguf import GGMLQuantizationType as Type
 from gguf_cases import EXACT, FAMILIES, PROMPT, VARIANTS, damaged, in_turn, logits
@@ -24,7 +25,6 @@ from paged_driver import (
     relative_error,
     transformers_logits,
 )
-from torch_drafts import add_mtp
 
 from mlc_native import MLCEngine
 from mlc_native.serve.config import EngineConfig

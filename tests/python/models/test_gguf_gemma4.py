@@ -36,7 +36,8 @@ from mlc_native._core import LoadError
 from mlc_native.serve.config import EngineConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
-from make_random_checkpoint import SHAPES, make_checkpoint
+from make_random_checkpoint import make_checkpoint
+from model_shapes import SHAPES
 
 PROMPT = random_tokens(100, 512, seed=11)  # longer than every window
 EXACT = [Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q5_0, Type.IQ4_NL, Type.Q4_1,

@@ -23,7 +23,8 @@ from quantized_checkpoints import FORMATS, quantize_checkpoint
 from mlc_native import EngineConfig, GenerationConfig, MLCEngine, SyncMLCEngine, inspect_model
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
-from make_random_checkpoint import SHAPES, make_checkpoint
+from make_random_checkpoint import make_checkpoint
+from model_shapes import SHAPES
 
 LATENT = ["tiny-deepseek_v2", "tiny-deepseek_v3", "tiny-glm4_moe_lite"]
 PROMPT = random_tokens(130, 512, seed=4)

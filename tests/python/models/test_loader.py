@@ -27,7 +27,8 @@ from mlc_native._core import testing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 from dense_shapes import TINY
-from make_random_checkpoint import SHAPES, make_checkpoint
+from make_random_checkpoint import make_checkpoint
+from model_shapes import SHAPES
 
 WEIGHTS = "model.safetensors"
 PROMPT = random_tokens(150, 512, seed=11)  # longer than every window

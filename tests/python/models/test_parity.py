@@ -21,7 +21,9 @@ from paged_driver import (
 )
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
-from make_random_checkpoint import HUB_NAMES, SHAPES, make_checkpoint
+from hub_names import HUB_NAMES
+from make_random_checkpoint import make_checkpoint
+from model_shapes import SHAPES
 
 PROMPT_LEN = 300
 NUM_NEW_TOKENS = 64

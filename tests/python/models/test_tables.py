@@ -21,7 +21,7 @@ from mlc_native import inspect_model
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 from image_shapes import IMAGE_SHAPES
-from make_random_checkpoint import SHAPES
+from model_shapes import SHAPES
 
 TABLES = Path(__file__).resolve().parents[3] / "docs" / "models.md"
 

@@ -48,9 +48,11 @@ KINDS = [
     "tiny-deepseek_v2",  # latent attention, whose queries come from the hidden states
     "tiny-deepseek_v3",  # whose queries have latents
     "latent-gptq-4-sym",
+    "tiny-llama4_text",  # experts whose inputs are scaled, dense layers among them, and chunks
 ]
 OVERRIDES: dict[str, Any] = {
     "tiny-olmo2": SIZES,
+    "tiny-llama4_text": {"attention_chunk_size": 12, "floor_scale": 5},
     "tiny-granitemoehybrid_mamba": {"shared_intermediate_size": 64},
     "tiny-granitemoehybrid_mamba-of-one-group": {
         "shared_intermediate_size": 64, "mamba_n_groups": 1,

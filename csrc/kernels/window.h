@@ -1,0 +1,28 @@
+// Which keys a row of attention sees, on the CPU and on GPUs: all up to its own, only the last ones
+// (a sliding window), or only those of its chunk. A value; any thread.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+namespace mlc_native::kernels {
+
+struct AttentionWindow {
+  // NOLINTNEXTLINE(google-explicit-constructor): a number of keys is a sliding window.
+  constexpr AttentionWindow(int64_t size = 0, bool is_chunk = false)
+      : size(size), is_chunk(is_chunk) {}
+
+  // The first key that a row at this position sees; it sees all from there to its own. Never below
+  // that of an earlier position.
+  constexpr int64_t First(int64_t position) const {
+    if (size == 0) return 0;
+    if (is_chunk) return position - position % size;
+    return position >= size ? position - size + 1 : 0;
+  }
+  auto operator<=>(const AttentionWindow&) const = default;
+
+  int64_t size;   // keys; 0: all are seen
+  bool is_chunk;  // keys are divided into chunks of `size`, and a row sees those of its own
+};
+
+}  // namespace mlc_native::kernels

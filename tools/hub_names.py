@@ -1,0 +1,134 @@
+"""How the hub names the tensors of models that name them differently in transformers.
+
+For make_random_checkpoint.py, whose models are those of transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from random_weights import Weight
+
+# How the hub spells what the models of transformers call otherwise: where a parameter has the name
+# of a key, the checkpoint has these, with a number for each expert if there is a place for it. Two
+# names share the rows of the parameter. Of a name with TRANSPOSED behind it, rows are columns.
+TRANSPOSED = "^T"
+_QWEN_EXPERTS = {
+    "mlp.experts.gate_up_proj": (
+        "mlp.experts.{}.gate_proj.weight",
+        "mlp.experts.{}.up_proj.weight",
+    ),
+    "mlp.experts.down_proj": ("mlp.experts.{}.down_proj.weight",),
+}
+_MIXTRAL_EXPERTS = {
+    "mlp.gate.weight": ("block_sparse_moe.gate.weight",),
+    "mlp.experts.gate_up_proj": (
+        "block_sparse_moe.experts.{}.w1.weight",
+        "block_sparse_moe.experts.{}.w3.weight",
+    ),
+    "mlp.experts.down_proj": ("block_sparse_moe.experts.{}.w2.weight",),
+}
+_GRANITE_EXPERTS = {
+    "block_sparse_moe.router.weight": ("block_sparse_moe.router.layer.weight",),
+    "block_sparse_moe.experts.gate_up_proj": ("block_sparse_moe.input_linear.weight",),
+    "block_sparse_moe.experts.down_proj": ("block_sparse_moe.output_linear.weight",),
+}
+_PHI_EXPERTS = {
+    "mlp.router.weight" if name == "mlp.gate.weight" else name: spelled
+    for name, spelled in _MIXTRAL_EXPERTS.items()
+}
+_MINIMAX_EXPERTS = _MIXTRAL_EXPERTS | {
+    "mlp.e_score_correction_bias": ("block_sparse_moe.e_score_correction_bias",)
+}
+_ERNIE_EXPERTS = _QWEN_EXPERTS | {
+    "mlp.gate.moe_statics.e_score_correction_bias": ("mlp.moe_statics.e_score_correction_bias",)
+}
+_HY3_EXPERTS = _QWEN_EXPERTS | {
+    "mlp.gate.weight": ("mlp.router.gate.weight",),
+    "mlp.e_score_correction_bias": ("mlp.expert_bias",),
+    "mlp.shared_experts.gate_proj.weight": ("mlp.shared_mlp.gate_proj.weight",),
+    "mlp.shared_experts.up_proj.weight": ("mlp.shared_mlp.up_proj.weight",),
+    "mlp.shared_experts.down_proj.weight": ("mlp.shared_mlp.down_proj.weight",),
+    "mlp.shared_experts.gate_proj.bias": ("mlp.shared_mlp.gate_proj.bias",),
+    "mlp.shared_experts.up_proj.bias": ("mlp.shared_mlp.up_proj.bias",),
+    "mlp.shared_experts.down_proj.bias": ("mlp.shared_mlp.down_proj.bias",),
+}
+_LFM2_EXPERTS = {
+    "experts.gate_up_proj": ("experts.{}.w1.weight", "experts.{}.w3.weight"),
+    "experts.down_proj": ("experts.{}.w2.weight",),
+}
+_NEMOTRON_EXPERTS = {
+    "experts.up_proj": ("experts.{}.up_proj.weight",),
+    "experts.down_proj": ("experts.{}.down_proj.weight",),
+}
+HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
+    "lfm2_moe": _LFM2_EXPERTS,
+    "qwen3_moe": _QWEN_EXPERTS,
+    "olmoe": _QWEN_EXPERTS,
+    "qwen2_moe": _QWEN_EXPERTS,
+    "glm4_moe": _QWEN_EXPERTS,
+    "deepseek_v3": _QWEN_EXPERTS,
+    "deepseek_v2": _QWEN_EXPERTS,
+    "glm4_moe_lite": _QWEN_EXPERTS,
+    "ernie4_5_moe": _ERNIE_EXPERTS,
+    "mixtral": _MIXTRAL_EXPERTS,
+    "minimax_m2": _MINIMAX_EXPERTS,
+    "phimoe": _PHI_EXPERTS,
+    "gpt_neox": {"lm_head.weight": ("embed_out.weight",)},
+    "granitemoe": _GRANITE_EXPERTS,
+    "granitemoeshared": _GRANITE_EXPERTS,
+    "granitemoehybrid": _GRANITE_EXPERTS,
+    "nemotron_h": _NEMOTRON_EXPERTS,
+    "dots1": _QWEN_EXPERTS,
+    "hunyuan_v1_moe": _QWEN_EXPERTS,
+    "glm4v_moe": _QWEN_EXPERTS,
+    "solar_open": _QWEN_EXPERTS,
+    "kimi_k25": _QWEN_EXPERTS,
+    "flex_olmo": _QWEN_EXPERTS,
+    "mellum": _QWEN_EXPERTS,
+    "hy_v3": _HY3_EXPERTS,
+    "qwen3_next": _QWEN_EXPERTS,
+    "qwen3_5_moe": _QWEN_EXPERTS,
+    "qwen3_5_moe_text": _QWEN_EXPERTS,
+    "exaone_moe": _QWEN_EXPERTS
+    | {"mlp.gate.e_score_correction_bias": ("mlp.e_score_correction_bias",)},
+    "axk1": _QWEN_EXPERTS | {"mlp.post_mlp_layernorm.weight": ("post_mlp_layernorm.weight",)},
+    "qwen3_vl_moe": {
+        "mlp.experts.gate_up_proj": ("mlp.experts.gate_up_proj" + TRANSPOSED,),
+        "mlp.experts.down_proj": ("mlp.experts.down_proj" + TRANSPOSED,),
+    },
+}
+# How names begin in transformers, and on the hub.
+HUB_PREFIXES = {"nemotron_h": ("model.", "backbone.")}
+
+
+def under_hub_names(weights: list[Weight], model_type: str) -> list[Weight]:
+    """The weights of a model as its checkpoint on the hub has them."""
+    weights = _spelled(weights, HUB_NAMES.get(model_type, {}))
+    if model_type in HUB_PREFIXES:
+        own, spelled = HUB_PREFIXES[model_type]
+        weights = [replace(w, name=w.name.replace(own, spelled, 1)) for w in weights]
+    return weights
+
+
+def _spelled(weights: list[Weight], names: Mapping[str, tuple[str, ...]]) -> list[Weight]:
+    """The same weights under the names that HUB_NAMES has for them."""
+    spelled = []
+    for weight in weights:
+        own = next((own for own in names if weight.name.endswith(own)), None)
+        if own is None:
+            spelled.append(weight)
+            continue
+        before = weight.name.removesuffix(own)
+        numbered = "{}" in names[own][0]
+        shape = weight.shape[1:] if numbered else list(weight.shape)
+        shape[0] //= len(names[own])
+        if names[own][0].endswith(TRANSPOSED):
+            shape[-2:] = reversed(shape[-2:])
+        spelled += [
+            replace(weight, name=before + name.format(expert).removesuffix(TRANSPOSED), shape=shape)
+            for expert in range(weight.shape[0] if numbered else 1)
+            for name in names[own]
+        ]
+    return spelled

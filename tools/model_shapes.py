@@ -1,0 +1,235 @@
+"""The shapes that make_random_checkpoint.py knows: fields of config.json, by the shape's name.
+
+Here are real shapes and the tiny models of the families that came first. The others have files of
+their own, by kind.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dense_shapes import DENSE_SHAPES
+from dense_shapes import TINY as _TINY
+from expert_shapes import EXPERT_SHAPES
+from hybrid_shapes import HYBRID_SHAPES
+from image_shapes import IMAGE_SHAPES
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "qwen3-0.6b": {
+        "model_type": "qwen3", "vocab_size": 151936, "hidden_size": 1024,
+        "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16,
+        "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40960,
+        "rope_theta": 1e6, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
+    },
+    "qwen3-4b": {
+        "model_type": "qwen3", "vocab_size": 151936, "hidden_size": 2560,
+        "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40960,
+        "rope_theta": 1e6, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
+    },
+    "qwen3-30b-a3b": {
+        "model_type": "qwen3_moe", "vocab_size": 151936, "hidden_size": 2048,
+        "intermediate_size": 6144, "num_hidden_layers": 48, "num_attention_heads": 32,
+        "num_key_value_heads": 4, "head_dim": 128, "max_position_embeddings": 40960,
+        "rope_theta": 1e6, "rms_norm_eps": 1e-6, "tie_word_embeddings": False,
+        "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8,
+        "norm_topk_prob": True,
+    },
+    "llama-3.2-1b": {
+        "model_type": "llama", "vocab_size": 128256, "hidden_size": 2048,
+        "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": 64, "max_position_embeddings": 131072,
+        "rope_theta": 5e5, "rms_norm_eps": 1e-5, "tie_word_embeddings": True,
+        "rope_scaling": {
+            "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
+        },
+    },
+    "llama-3.1-8b": {
+        "model_type": "llama", "vocab_size": 128256, "hidden_size": 4096,
+        "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 131072,
+        "rope_theta": 5e5, "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
+        "rope_scaling": {
+            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
+        },
+    },
+    "tiny-llama": {
+        "model_type": "llama", **_TINY, "rope_theta": 1e4, "tie_word_embeddings": False,
+        "rope_scaling": {
+            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+        },
+    },
+    "tiny-mistral": {
+        "model_type": "mistral", **_TINY, "head_dim": 16, "sliding_window": 48,
+        "tie_word_embeddings": False,
+    },
+    "tiny-qwen2": {"model_type": "qwen2", **_TINY, "tie_word_embeddings": True},
+    "tiny-qwen3": {
+        "model_type": "qwen3", **_TINY, "head_dim": 32, "tie_word_embeddings": True,
+    },
+    "tiny-qwen3_moe": {
+        "model_type": "qwen3_moe", **_TINY, "num_hidden_layers": 4, "head_dim": 32,
+        "moe_intermediate_size": 48, "num_experts": 12, "num_experts_per_tok": 3,
+        "norm_topk_prob": True, "mlp_only_layers": [1], "tie_word_embeddings": False,
+    },
+    "tiny-olmoe": {
+        "model_type": "olmoe", **_TINY, "intermediate_size": 48, "num_experts": 10,
+        "num_experts_per_tok": 4, "tie_word_embeddings": False,
+    },
+    "tiny-mixtral": {
+        "model_type": "mixtral", **_TINY, "head_dim": 16, "intermediate_size": 96,
+        "num_local_experts": 5, "sliding_window": 48, "tie_word_embeddings": False,
+    },
+    "tiny-qwen2_moe": {
+        "model_type": "qwen2_moe", **_TINY, "moe_intermediate_size": 48, "num_experts": 9,
+        "num_experts_per_tok": 2, "shared_expert_intermediate_size": 80,
+        "tie_word_embeddings": False,
+    },
+    "tiny-granitemoe": {
+        "model_type": "granitemoe", **_TINY, "intermediate_size": 48, "num_local_experts": 7,
+        "num_experts_per_tok": 3, "embedding_multiplier": 6.0, "residual_multiplier": 0.4,
+        "attention_multiplier": 0.15, "logits_scaling": 3.0, "tie_word_embeddings": True,
+    },
+    "tiny-granitemoeshared": {
+        "model_type": "granitemoeshared", **_TINY, "intermediate_size": 48, "num_local_experts": 7,
+        "num_experts_per_tok": 2, "shared_intermediate_size": 72, "residual_multiplier": 0.4,
+        "attention_multiplier": 0.2, "tie_word_embeddings": True,
+    },
+    "tiny-phimoe": {
+        "model_type": "phimoe", **_TINY, "intermediate_size": 48, "num_local_experts": 6,
+        "attention_bias": True, "lm_head_bias": True, "router_jitter_noise": 0.2,
+        "tie_word_embeddings": False,
+    },
+    "tiny-glm4_moe": {
+        "model_type": "glm4_moe", **_TINY, "head_dim": 16, "moe_intermediate_size": 48,
+        "n_routed_experts": 12, "num_experts_per_tok": 3, "n_shared_experts": 2, "n_group": 4,
+        "topk_group": 2, "routed_scaling_factor": 1.7, "attention_bias": True,
+        "use_qk_norm": True, "tie_word_embeddings": False,
+    },
+    "tiny-deepseek_v3": {
+        "model_type": "deepseek_v3", **_TINY, "num_key_value_heads": 4, "q_lora_rank": 24,
+        "kv_lora_rank": 40, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16, "v_head_dim": 32,
+        "moe_intermediate_size": 48, "n_routed_experts": 12, "num_experts_per_tok": 3,
+        "n_shared_experts": 2, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1,
+        "routed_scaling_factor": 1.7, "attention_bias": True, "tie_word_embeddings": False,
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "mscale": 1.0,
+            "mscale_all_dim": 0.8, "original_max_position_embeddings": 128,
+        },
+    },
+    "tiny-deepseek_v2": {
+        "model_type": "deepseek_v2", **_TINY, "num_key_value_heads": 4, "q_lora_rank": None,
+        "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
+        "moe_intermediate_size": 48, "n_routed_experts": 8, "num_experts_per_tok": 3,
+        "n_shared_experts": 1, "first_k_dense_replace": 1, "topk_method": "greedy",
+        "tie_word_embeddings": False,
+    },
+    "tiny-glm4_moe_lite": {
+        "model_type": "glm4_moe_lite", **_TINY, "num_key_value_heads": 4, "q_lora_rank": 48,
+        "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 32,
+        "moe_intermediate_size": 48, "n_routed_experts": 8, "num_experts_per_tok": 2,
+        "n_shared_experts": 1, "tie_word_embeddings": False,
+    },
+    "tiny-mistral4": {
+        "model_type": "mistral4", **_TINY, "num_key_value_heads": 4, "q_lora_rank": 48,
+        "kv_lora_rank": 32, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16, "v_head_dim": 32,
+        "moe_intermediate_size": 48, "n_routed_experts": 8, "num_experts_per_tok": 3,
+        "n_shared_experts": 1, "first_k_dense_replace": 1, "tie_word_embeddings": False,
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "mscale": 1.0,
+            "mscale_all_dim": 1.0, "original_max_position_embeddings": 64,
+            "llama_4_scaling_beta": 0.1,
+        },
+    },
+    "tiny-minimax_m2": {
+        "model_type": "minimax_m2", **_TINY, "head_dim": 32, "intermediate_size": 48,
+        "num_local_experts": 8, "num_experts_per_tok": 3, "rotary_dim": 16,
+        "tie_word_embeddings": False,
+    },
+    "tiny-ernie4_5_moe": {
+        "model_type": "ernie4_5_moe", **_TINY, "num_hidden_layers": 4, "moe_intermediate_size": 48,
+        "moe_num_experts": 8, "moe_k": 3, "moe_layer_start_index": 1, "moe_layer_end_index": 2,
+        "tie_word_embeddings": True,
+    },
+    "tiny-phi3": {
+        "model_type": "phi3", **_TINY, "tie_word_embeddings": False, "sliding_window": None,
+        "original_max_position_embeddings": 1024,
+    },
+    "tiny-gemma": {
+        "model_type": "gemma", **_TINY, "head_dim": 32, "tie_word_embeddings": True,
+    },
+    "tiny-gemma2": {
+        "model_type": "gemma2", **_TINY, "num_hidden_layers": 4, "head_dim": 32,
+        "query_pre_attn_scalar": 24, "sliding_window": 40, "attn_logit_softcapping": 5.0,
+        "final_logit_softcapping": 8.0, "tie_word_embeddings": True,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+    },
+    "tiny-gemma3_text": {
+        "model_type": "gemma3_text", **_TINY, "num_hidden_layers": 4, "head_dim": 32,
+        "query_pre_attn_scalar": 24, "sliding_window": 40, "rope_theta": 1e6,
+        "rope_local_base_freq": 1e4, "tie_word_embeddings": True,
+        "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
+    },
+    "tiny-olmo2": {"model_type": "olmo2", **_TINY, "tie_word_embeddings": False},
+    "tiny-olmo3": {
+        "model_type": "olmo3", **_TINY, "num_hidden_layers": 4, "tie_word_embeddings": False,
+        "sliding_window": 40, "rope_theta": 1e4,
+        "rope_scaling": {
+            "rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 128,
+        },
+        "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
+    },
+    "tiny-granite": {
+        "model_type": "granite", **_TINY, "tie_word_embeddings": False,
+        "embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.15,
+        "logits_scaling": 3.0,
+    },
+    "tiny-granitemoehybrid": {
+        "model_type": "granitemoehybrid", **_TINY, "num_hidden_layers": 3,
+        "layer_types": ["attention"] * 3, "num_local_experts": 0, "num_experts_per_tok": 0,
+        "shared_intermediate_size": 72, "position_embedding_type": "rope",
+        "embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.15,
+        "logits_scaling": 3.0, "tie_word_embeddings": True,
+    },
+    "tiny-smollm3": {
+        "model_type": "smollm3", **_TINY, "num_hidden_layers": 4, "no_rope_layers": [1, 0, 1, 0],
+        "use_sliding_window": True, "sliding_window": 40, "tie_word_embeddings": True,
+    },
+    "gpt-oss-20b": {
+        "model_type": "gpt_oss", "vocab_size": 201088, "hidden_size": 2880,
+        "intermediate_size": 2880, "num_hidden_layers": 24, "num_attention_heads": 64,
+        "num_key_value_heads": 8, "head_dim": 64, "num_local_experts": 32,
+        "num_experts_per_tok": 4, "sliding_window": 128, "max_position_embeddings": 131072,
+        "tie_word_embeddings": False,
+    },
+    "deepseek-v2-lite": {
+        "model_type": "deepseek_v2", "vocab_size": 102400, "hidden_size": 2048,
+        "intermediate_size": 10944, "num_hidden_layers": 27, "num_attention_heads": 16,
+        "num_key_value_heads": 16, "q_lora_rank": None, "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        "moe_intermediate_size": 1408, "n_routed_experts": 64, "num_experts_per_tok": 6,
+        "n_shared_experts": 2, "first_k_dense_replace": 1, "topk_method": "greedy",
+        "max_position_embeddings": 163840, "tie_word_embeddings": False,
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 1e4, "factor": 40.0, "beta_fast": 32.0,
+            "beta_slow": 1.0, "mscale": 0.707, "mscale_all_dim": 0.707,
+            "original_max_position_embeddings": 4096,
+        },
+    },
+    "tiny-gpt_oss": {
+        "model_type": "gpt_oss", **_TINY, "intermediate_size": 96, "num_hidden_layers": 4,
+        "head_dim": 32, "num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 40,
+        "swiglu_limit": 1.5, "tie_word_embeddings": False,
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 1.5e5, "factor": 8.0, "beta_fast": 4.0,
+            "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 128,
+        },
+    },
+    **DENSE_SHAPES,
+    **IMAGE_SHAPES,
+    **EXPERT_SHAPES,
+    **HYBRID_SHAPES,
+}  # fmt: skip
