@@ -78,15 +78,25 @@ class KernelTable {
   // A linear is named by the matrices of its shape.
   std::string NameOf(const nlohmann::json& kernel) const {
     if (!kernel.contains("format")) return kernel.at("name");
-    static constexpr const char* kRoles[] = {"qkv",           "out",
-                                             "gate_up",       "down",
-                                             "router",        "expert gate_up",
-                                             "expert down",   "shared gate_up",
-                                             "shared down",   "query up",
-                                             "head key up",   "head value up",
-                                             "delta inputs",  "delta gates",
-                                             "delta out",     "layer input gate",
-                                             "layer input up"};
+    static constexpr const char* kRoles[] = {"qkv",
+                                             "out",
+                                             "gate_up",
+                                             "down",
+                                             "router",
+                                             "expert gate_up",
+                                             "expert down",
+                                             "shared gate_up",
+                                             "shared down",
+                                             "query up",
+                                             "head key up",
+                                             "head value up",
+                                             "delta inputs",
+                                             "delta gates",
+                                             "delta out",
+                                             "layer input gate",
+                                             "layer input up",
+                                             "experts in",
+                                             "experts out"};
     static_assert(std::size(kRoles) == kNumLinearRoles);
     const auto n = kernel.at("n").get<int64_t>(), k = kernel.at("k").get<int64_t>();
     std::string name;

@@ -132,6 +132,7 @@ struct ExpertRule {
   std::string_view ffn_size = "moe_intermediate_size";
   std::string_view shared_size{};   // of the shared expert,
   std::string_view num_shared{};    // or how many experts it is as large as
+  std::string_view latent_size{};   // of a projection of the input that experts read; null: none
   std::string_view renormalize{};   // empty: as in `absent`
   std::string_view smallest_sum{};  // of weights that are renormalized
   std::string_view scale{};         // of the weights

@@ -17,6 +17,10 @@ class Reader {
     config.router = ReadRouter();
     config.ffn_size = Size(rule_.ffn_size, rule_.absent.ffn_size);
     config.shared_ffn_size = ReadSharedSize(config.ffn_size);
+    const std::string latent_size(rule_.latent_size);
+    if (!latent_size.empty() && fields_.Has(latent_size.c_str())) {
+      config.latent_size = Size(latent_size, 0);
+    }
     config.biases = rule_.biases;
     config.scales_inputs = rule_.scales_inputs;
     if (rule_.clamped_swiglu) {

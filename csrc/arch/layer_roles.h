@@ -33,16 +33,21 @@ enum class LinearRole : uint8_t {
   // Of layers with inputs:
   kLayerInputGate,  // [layer input, hidden]: what a layer's input is multiplied with
   kLayerInputUp,    // [hidden, layer input]
+  // Of experts that read a projection of the input, which has its size in place of hidden's:
+  kExpertsIn,   // [latent, hidden]
+  kExpertsOut,  // [hidden, latent]: of the weighed sum of what the experts of a row give
 };
-inline constexpr LinearRole kLinearRoles[] = {LinearRole::kQkv,         LinearRole::kOut,
-                                              LinearRole::kGateUp,      LinearRole::kDown,
-                                              LinearRole::kRouter,      LinearRole::kExpertGateUp,
-                                              LinearRole::kExpertDown,  LinearRole::kSharedGateUp,
-                                              LinearRole::kSharedDown,  LinearRole::kQueryUp,
-                                              LinearRole::kHeadKeyUp,   LinearRole::kHeadValueUp,
-                                              LinearRole::kDeltaInputs, LinearRole::kDeltaGates,
-                                              LinearRole::kDeltaOut,    LinearRole::kLayerInputGate,
-                                              LinearRole::kLayerInputUp};
+inline constexpr LinearRole kLinearRoles[] = {
+    LinearRole::kQkv,          LinearRole::kOut,
+    LinearRole::kGateUp,       LinearRole::kDown,
+    LinearRole::kRouter,       LinearRole::kExpertGateUp,
+    LinearRole::kExpertDown,   LinearRole::kSharedGateUp,
+    LinearRole::kSharedDown,   LinearRole::kQueryUp,
+    LinearRole::kHeadKeyUp,    LinearRole::kHeadValueUp,
+    LinearRole::kDeltaInputs,  LinearRole::kDeltaGates,
+    LinearRole::kDeltaOut,     LinearRole::kLayerInputGate,
+    LinearRole::kLayerInputUp, LinearRole::kExpertsIn,
+    LinearRole::kExpertsOut};
 inline constexpr size_t kNumLinearRoles = std::size(kLinearRoles);
 // Whether a layer has one for each expert, of which a row reads those that it chose.
 constexpr bool IsOfExperts(LinearRole role) {

@@ -130,14 +130,16 @@ inline constexpr ProjectionName kNemotronHRouter[] = {
     {"mixer.gate", LinearRole::kRouter, Rows::kExperts},
     {"mixer.shared_experts.up_proj", LinearRole::kSharedGateUp, Rows::kSharedFfn},
     {"mixer.shared_experts.down_proj", LinearRole::kSharedDown, Rows::kHidden},
+    {"mixer.fc1_latent_proj", LinearRole::kExpertsIn, Rows::kExpertInput},
+    {"mixer.fc2_latent_proj", LinearRole::kExpertsOut, Rows::kHidden},
 };
 inline constexpr ProjectionName kNemotronHEach[] = {
     {"mixer.experts.#.up_proj", LinearRole::kExpertGateUp, Rows::kExpertFfn},
-    {"mixer.experts.#.down_proj", LinearRole::kExpertDown, Rows::kHidden},
+    {"mixer.experts.#.down_proj", LinearRole::kExpertDown, Rows::kExpertInput},
 };
 inline constexpr ProjectionName kNemotronHJoined[] = {
     {"mixer.experts.up_proj", LinearRole::kExpertGateUp, Rows::kExpertFfn, ""},
-    {"mixer.experts.down_proj", LinearRole::kExpertDown, Rows::kHidden, ""},
+    {"mixer.experts.down_proj", LinearRole::kExpertDown, Rows::kExpertInput, ""},
 };
 inline constexpr auto kNemotronHEachShared = Join(kNemotronHRouter, kNemotronHEach);
 inline constexpr auto kNemotronHJoinedShared = Join(kNemotronHRouter, kNemotronHJoined);
@@ -145,9 +147,6 @@ inline constexpr ExpertSpelling kNemotronHSpellings[] = {
     {kNemotronHEachShared, "mixer.gate.e_score_correction_bias"},
     {kNemotronHJoinedShared, "mixer.gate.e_score_correction_bias"},
 };
-inline constexpr std::string_view kNull[] = {"null"};
-inline constexpr Requirement kWithoutLatentExperts[] = {
-    {"moe_latent_size", kNull, "experts that read a projection of their input"}};
 
 constexpr ArchSpec NemotronH() {
   return {.architecture = "NemotronHForCausalLM",
@@ -157,7 +156,6 @@ constexpr ArchSpec NemotronH() {
                     .embeddings = "embeddings.weight",
                     .final_norm = "norm_f"},
           .ignored_prefixes = kNemotronHParts,
-          .requirements = kWithoutLatentExperts,
           .vectors = kNemotronHVectors,
           .norm_eps_field = "layer_norm_epsilon",
           .ffn_bias = kMlpBias,
@@ -167,6 +165,7 @@ constexpr ArchSpec NemotronH() {
           .rope_rule = RopeRule::kNoLayer,
           .experts = {.num_experts = "n_routed_experts",
                       .shared_size = "moe_shared_expert_intermediate_size",
+                      .latent_size = "moe_latent_size",
                       .renormalize = "norm_topk_prob",
                       .scale = "routed_scaling_factor",
                       .reads_groups = true,

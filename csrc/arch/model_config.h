@@ -191,6 +191,10 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   bool has_states() const { return delta || convolution || mamba; }
   int64_t recurrent_inputs_size() const;
   int64_t recurrent_outputs_size() const;
+  // What an expert reads and gives in a row.
+  int64_t expert_input_size() const {
+    return experts->latent_size != 0 ? experts->latent_size : hidden_size;
+  }
   bool scales_queries(const LayerConfig& layer) const {
     return query_scaling.strength != 0 &&
            !(query_scaling.without_rope && layer.rope != LayerConfig::kNoRope);

@@ -57,6 +57,9 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
     case LinearRole::kSharedGateUp:
     case LinearRole::kSharedDown:
       return layer.has_experts && experts->shared_ffn_size > 0 ? 1 : 0;
+    case LinearRole::kExpertsIn:
+    case LinearRole::kExpertsOut:
+      return layer.has_experts && experts->latent_size > 0 ? 1 : 0;
     case LinearRole::kQueryUp:
       return latent && latent->q_rank > 0 ? 1 : 0;
     case LinearRole::kHeadKeyUp:
@@ -79,11 +82,14 @@ int64_t ModelConfig::linear_rows(const LayerConfig& layer, LinearRole role) cons
       return (arch->plain_ffn ? 1 : 2) * ffn_size_of(layer);
     case LinearRole::kOut:
     case LinearRole::kDown:
-    case LinearRole::kExpertDown:
     case LinearRole::kSharedDown:
+    case LinearRole::kExpertsOut:
     case LinearRole::kDeltaOut:
     case LinearRole::kLayerInputUp:
       return hidden_size;
+    case LinearRole::kExpertDown:
+    case LinearRole::kExpertsIn:
+      return expert_input_size();
     case LinearRole::kLayerInputGate:
       return layer_inputs->size;
     case LinearRole::kDeltaInputs:
@@ -112,12 +118,15 @@ int64_t ModelConfig::linear_columns(const LayerConfig& layer, LinearRole role) c
       return attends_to_joined() ? 2 * hidden_size : hidden_size;
     case LinearRole::kGateUp:
     case LinearRole::kRouter:
-    case LinearRole::kExpertGateUp:
     case LinearRole::kSharedGateUp:
+    case LinearRole::kExpertsIn:
     case LinearRole::kDeltaInputs:
     case LinearRole::kDeltaGates:
     case LinearRole::kLayerInputGate:
       return hidden_size;
+    case LinearRole::kExpertGateUp:
+    case LinearRole::kExpertsOut:
+      return expert_input_size();
     case LinearRole::kDeltaOut:
       return recurrent_outputs_size();
     case LinearRole::kLayerInputUp:
@@ -150,6 +159,8 @@ bool ModelConfig::has_bias(LinearRole role) const {
     case LinearRole::kDown:
     case LinearRole::kSharedGateUp:
     case LinearRole::kSharedDown:
+    case LinearRole::kExpertsIn:
+    case LinearRole::kExpertsOut:
       return ffn_bias;
     case LinearRole::kRouter:
     case LinearRole::kExpertGateUp:

@@ -38,6 +38,7 @@ enum class Rows : uint8_t {
   kExpertGateUp,
   kSharedFfn,
   kSharedGateUp,
+  kExpertInput,     // what an expert reads and gives, which is as wide
   kQueryLatent,     // of latent attention: what the queries come from
   kKeyValueLatent,  // what keys and values come from, and the rotated part of the keys
   kQueryUp,

@@ -46,7 +46,8 @@ class Converter {
     const GgufFile& first = parts.first();
     const std::string key = std::string(family_.name) + ".attention.head_count";
     heads_ = first.IntegerOfLayers(key).value_or(0);
-    const bool may_differ = family_.layers_differ || family_.has_convolutions || family_.has_mamba;
+    const bool may_differ =
+        family_.layers_differ || family_.has_convolutions || family_.mamba != GgufMamba::kNone;
     if (may_differ && first.IsList(key + "_kv")) {
       kv_heads_of_layers_ = first.Integers(key + "_kv");
     } else {
@@ -117,14 +118,13 @@ class Converter {
     const GgufTensorName* name =
         layer.empty() ? FindGgufTensorOutside(family_, stored) : FindGgufTensor(family_, stored);
     const std::string before = layer.empty() ? "" : "model.layers." + std::string(layer) + '.';
-    const std::string after = ending.empty() ? "" : '.' + std::string(ending);
+    std::string after = ending.empty() ? "" : '.' + std::string(ending);
     if (name == nullptr) {
-      if (stored == "attn_qkv") {
-        return AddFusedQkv(file, info, KvHeads(layer), before + "self_attn.", after, out);
-      }
+      if (stored == "attn_qkv") return AddFusedQkv(file, info, KvHeads(layer), before, after, out);
       if (stored == "ffn_gate_up_exps") return AddFusedExperts(file, info, before, after, out);
       return Put(std::move(info), out);  // which nothing uses
     }
+    if (ending.empty()) after = ".weight";  // as converters of some families leave out
     info.name = before + std::string(name->plain) + (name->has_ending ? after : "");
     if (name->plain.find('#') != name->plain.npos) return AddEach(file, info, out);
     FindTiles(file, name->value_heads, &info);
@@ -223,10 +223,10 @@ class Converter {
     }
     const uint64_t row_bytes = fused.bytes / static_cast<uint64_t>(rows);
     int64_t row = 0;
-    for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
+    for (const char* part : {"attn_q", "attn_k", "attn_v"}) {
       const bool is_q = row == 0;
       TensorInfo info = fused;
-      info.name = before + part + after;
+      info.name = before + std::string(FindGgufTensor(family_, part)->plain) + after;
       info.shape[0] = rows / all * (is_q ? heads_ : kv_heads);
       info.begin += static_cast<uint64_t>(row) * row_bytes;
       info.bytes = static_cast<uint64_t>(info.shape[0]) * row_bytes;

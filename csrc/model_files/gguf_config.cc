@@ -8,6 +8,7 @@
 
 #include "model_files/gguf_families.h"
 #include "model_files/gguf_layer_sizes.h"
+#include "model_files/gguf_recurrent_layers.h"
 #include "model_files/gguf_tokenizer.h"
 #include "support/json.h"
 
@@ -84,7 +85,6 @@ class ConfigWriter {
     WriteExperts();
     WriteProperties();
     WriteSizes();
-    if (family_.is_hybrid) WriteDeltaSizes();
     WriteWindows();
     if (family_.adds_one_to_norms) json_.Add("norms_hold_offset", true);
     json_.Add("dtype", parts_.DTypeOfMatrices());
@@ -182,18 +182,19 @@ class ConfigWriter {
 
   // Whether a key says something else where heads are made of latents, or layers differ.
   bool HasOwnMeaning(std::string_view key) const {
-    const bool is_of_heads = key == "attention.head_count_kv" || key == "attention.key_length";
-    if (family_.has_convolutions || family_.has_mamba) return key == "attention.head_count_kv";
-    return family_.layers_differ ? is_of_heads || key == "feed_forward_length"
-                                 : family_.is_latent && is_of_heads;
+    const bool is_of_kv = key == "attention.head_count_kv";
+    const bool is_of_heads = is_of_kv || key == "attention.key_length";
+    const bool is_of_ffn = key == "feed_forward_length";
+    if (family_.mamba == GgufMamba::kSingleBlocks) return is_of_kv || is_of_ffn;
+    if (family_.has_convolutions || family_.mamba == GgufMamba::kSomeLayers) return is_of_kv;
+    return family_.layers_differ ? is_of_heads || is_of_ffn : family_.is_latent && is_of_heads;
   }
 
   void WriteSizes() {
     if (family_.layers_differ) return WriteGgufLayerSizes(parts_, family_.name, json_);
-    if (family_.has_convolutions) WriteGgufConvolutions(parts_, family_.name, json_);
-    if (family_.has_mamba) WriteGgufMamba(parts_, family_.name, json_);
+    WriteGgufRecurrentLayers(parts_, family_, json_);
     family_.is_latent ? WriteLatentSizes() : WriteDerivedSizes();
-    WriteRope();
+    if (!family_.lacks_ropes) WriteRope();
   }
 
   int64_t Required(std::string_view key) const {
@@ -243,20 +244,6 @@ class ConfigWriter {
     }
   }
 
-  // Of linear attention, what has no key of its own.
-  void WriteDeltaSizes() {
-    for (const char* key : {"ssm.group_count", "ssm.state_size", "ssm.conv_kernel"}) Require(key);
-    const int64_t size = Required("ssm.inner_size");
-    const int64_t heads = Required("ssm.time_step_rank");
-    if (heads < 1 || size % heads != 0) {
-      file_.Fail(Key("ssm.inner_size"), "= " + std::to_string(size) + " must be a multiple of " +
-                                            Key("ssm.time_step_rank") + " = " +
-                                            std::to_string(heads));
-    }
-    json_.Add("linear_value_head_dim", size / heads);
-    json_.Add("has_split_projections", !Has("blk.0.ssm_in.weight"));
-  }
-
   // What llama.cpp knows by the family.
   void WriteDerivedSizes() {
     Require("attention.head_count");
@@ -268,7 +255,7 @@ class ConfigWriter {
     const int64_t dim =
         file_.IntegerOfLayers(Key("attention.key_length")).value_or(*hidden / *heads);
     const int64_t rotated = file_.Integer(Key("rope.dimension_count")).value_or(dim);
-    if (dim > 0) {
+    if (dim > 0 && !family_.lacks_ropes) {
       json_.Add("partial_rotary_factor", static_cast<double>(rotated) / static_cast<double>(dim));
     }
     if (family_.name == "gemma2" || family_.name == "gemma3") {

@@ -1,10 +1,10 @@
 #include "model_files/gguf_families.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <string>
 
+#include "model_files/gguf_hybrid_names.h"
 #include "support/json.h"
 
 namespace mlc_native {
@@ -64,24 +64,6 @@ constexpr GgufTensorName kGemma4[] = {
     {"post_norm", "post_per_layer_input_norm"},
     {"layer_output_scale", "layer_scalar", false},
 };
-constexpr GgufTensorName kLfm2[] = {
-    {"attn_norm", "operator_norm"},
-    {"attn_output", "self_attn.out_proj"},
-    {"attn_q_norm", "self_attn.q_layernorm"},
-    {"attn_k_norm", "self_attn.k_layernorm"},
-    {"shortconv.in_proj", "conv.in_proj"},
-    {"shortconv.conv", "conv.conv", true, 3, 1},
-    {"shortconv.out_proj", "conv.out_proj"},
-    {"ffn_norm", "ffn_norm"},
-    {"ffn_gate", "feed_forward.w1"},
-    {"ffn_up", "feed_forward.w3"},
-    {"ffn_down", "feed_forward.w2"},
-    {"ffn_gate_inp", "feed_forward.gate"},
-    {"exp_probs_b", "feed_forward.expert_bias", false, 1},
-    {"ffn_gate_exps", "feed_forward.experts.#.w1"},
-    {"ffn_up_exps", "feed_forward.experts.#.w3"},
-    {"ffn_down_exps", "feed_forward.experts.#.w2"},
-};
 constexpr GgufTensorName kFusedFfn[] = {{"ffn_up", "mlp.gate_up_proj"}};
 constexpr GgufTensorName kPhi3[] = {
     {"attn_qkv", "self_attn.qkv_proj"},
@@ -107,53 +89,6 @@ constexpr GgufTensorName kQwen2Moe[] = {
     {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
     {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
 };
-// Linear attention, whose convolution lacks a dimension of size 1, experts as Qwen2 MoE's, and a
-// layer that guesses as DeepSeek V3's. In the first files of Qwen3-Next, what makes queries, keys,
-// values and gates is one tensor.
-constexpr GgufTensorName kHybrid[] = {
-    {"attn_qkv", "linear_attn.in_proj_qkv", true, 0, 0, GgufValueHeads::kRowsBehindKeys},
-    {"attn_gate", "linear_attn.in_proj_z", true, 0, 0, GgufValueHeads::kRows},
-    {"ssm_alpha", "linear_attn.in_proj_a", true, 0, 0, GgufValueHeads::kRows},
-    {"ssm_beta", "linear_attn.in_proj_b", true, 0, 0, GgufValueHeads::kRows},
-    {"ssm_in", "linear_attn.in_proj_qkvz"},
-    {"ssm_ba", "linear_attn.in_proj_ba"},
-    {"ssm_conv1d", "linear_attn.conv1d", true, 3, 1, GgufValueHeads::kRowsBehindKeys},
-    {"ssm_a", "linear_attn.A_log", false, 0, 0, GgufValueHeads::kRows, true},
-    {"ssm_dt", "linear_attn.dt_bias", false, 0, 0, GgufValueHeads::kRows},
-    {"ssm_norm", "linear_attn.norm"},
-    {"ssm_out", "linear_attn.out_proj", true, 0, 0, GgufValueHeads::kColumns},
-    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", true, 2},
-    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
-    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
-    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
-    {"nextn.eh_proj", "eh_proj"},
-    {"nextn.enorm", "enorm"},
-    {"nextn.hnorm", "hnorm"},
-    {"nextn.shared_head_norm", "shared_head.norm"},
-    {"nextn.embed_tokens", "embed_tokens"},
-    {"nextn.shared_head_head", "shared_head.head"},
-};
-// Granite 4 H, and Bamba, which the same converter writes. Some vectors are columns, and a norm has
-// a row for each group.
-constexpr GgufTensorName kMamba[] = {
-    {"ssm_in", "mamba.in_proj"},
-    {"ssm_conv1d", "mamba.conv1d", true, 3, 1},
-    {"ssm_a", "mamba.A_log", false, 1, 0, GgufValueHeads::kNone, true},
-    {"ssm_dt", "mamba.dt_bias", false},
-    {"ssm_d", "mamba.D", false, 1},
-    {"ssm_norm", "mamba.norm", true, 1},
-    {"ssm_out", "mamba.out_proj"},
-};
-constexpr GgufTensorName kBambaAlone[] = {
-    {"output_norm", "model.final_layernorm"}, {"ffn_norm", "pre_ff_layernorm"},
-    {"ffn_gate", "feed_forward.gate_proj"},   {"ffn_up", "feed_forward.up_proj"},
-    {"ffn_down", "feed_forward.down_proj"},
-};
-constexpr auto kBamba = [] {
-  std::array<GgufTensorName, std::size(kMamba) + std::size(kBambaAlone)> names;
-  std::ranges::copy(kBambaAlone, std::ranges::copy(kMamba, names.begin()).out);
-  return names;
-}();
 constexpr GgufTensorName kHunYuan[] = {
     {"attn_q_norm", "self_attn.query_layernorm"},
     {"attn_k_norm", "self_attn.key_layernorm"},
@@ -214,13 +149,13 @@ constexpr GgufFamily kFamilies[] = {
      .adds_one_to_norms = true,
      .gating = GgufGating::kSoftmax,
      .renormalizes = true,
-     .names = kHybrid},
+     .names = kGgufDelta},
     {.name = "qwen35",
      .architecture = "Qwen3_5ForCausalLM",
      .is_hybrid = true,
      .tiles_value_heads = true,
      .adds_one_to_norms = true,
-     .names = kHybrid},
+     .names = kGgufDelta},
     {.name = "qwen35moe",
      .architecture = "Qwen3_5MoeForCausalLM",
      .is_hybrid = true,
@@ -228,7 +163,7 @@ constexpr GgufFamily kFamilies[] = {
      .adds_one_to_norms = true,
      .gating = GgufGating::kSoftmax,
      .renormalizes = true,
-     .names = kHybrid},
+     .names = kGgufDelta},
     {.name = "phi3", .architecture = "Phi3ForCausalLM", .names = kPhi3},
     {.name = "phimoe", .architecture = "PhimoeForCausalLM", .gating = GgufGating::kSoftmax},
     {.name = "gemma", .architecture = "GemmaForCausalLM", .adds_one_to_norms = true},
@@ -247,13 +182,16 @@ constexpr GgufFamily kFamilies[] = {
      .gating = GgufGating::kSoftmax,
      .renormalizes = true,
      .names = kGemma4},
-    {.name = "lfm2", .architecture = "Lfm2ForCausalLM", .has_convolutions = true, .names = kLfm2},
+    {.name = "lfm2",
+     .architecture = "Lfm2ForCausalLM",
+     .has_convolutions = true,
+     .names = kGgufLfm2},
     {.name = "lfm2moe",
      .architecture = "Lfm2MoeForCausalLM",
      .has_convolutions = true,
      .gating = GgufGating::kSigmoid,
      .renormalizes = true,
-     .names = kLfm2},
+     .names = kGgufLfm2},
     {.name = "olmo2",
      .architecture = "Olmo2ForCausalLM",
      .variant_key = "attention.sliding_window_pattern",
@@ -270,14 +208,33 @@ constexpr GgufFamily kFamilies[] = {
      .architecture = "BambaForCausalLM",
      .where_true = "rope.scaling.finetuned",
      .interleaves_heads = true,
-     .has_mamba = true,
-     .names = kBamba},
+     .mamba = GgufMamba::kSomeLayers,
+     .names = kGgufBamba},
     {.name = "granitehybrid",
      .architecture = "GraniteMoeHybridForCausalLM",
      .interleaves_heads = true,
-     .has_mamba = true,
+     .mamba = GgufMamba::kSomeLayers,
      .gating = GgufGating::kSoftmax,
-     .names = kMamba},
+     .names = kGgufMamba2},
+    {.name = "falcon-h1",
+     .architecture = "FalconH1ForCausalLM",
+     .mamba = GgufMamba::kBesideAttention,
+     .names = kGgufBamba},
+    {.name = "nemotron_h",
+     .architecture = "NemotronHForCausalLM",
+     .interleaves_heads = true,
+     .mamba = GgufMamba::kSingleBlocks,
+     .lacks_ropes = true,
+     .norm_eps = kLayerNormEps,
+     .names = kGgufNemotronH},
+    {.name = "nemotron_h_moe",
+     .architecture = "NemotronHForCausalLM",
+     .interleaves_heads = true,
+     .mamba = GgufMamba::kSingleBlocks,
+     .lacks_ropes = true,
+     .norm_eps = kLayerNormEps,
+     .gating = GgufGating::kSigmoid,
+     .names = kGgufNemotronH},
     {.name = "smollm3", .architecture = "SmolLM3ForCausalLM", .interleaves_heads = true},
     {.name = "chatglm", .architecture = "GlmForCausalLM", .names = kFusedFfn},
     {.name = "glm4",

@@ -2,42 +2,26 @@
 // converter does to the values. A table of rows. Immutable; any thread.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
 
 #include "mlc_native/detail/export.h"
 #include "model_files/gguf_file.h"
+#include "model_files/gguf_tensor_name.h"
 
 namespace mlc_native {
 
-// What of a tensor is those of the value heads of linear attention.
-enum class GgufValueHeads : uint8_t {
-  kNone,
-  kRows,
-  kRowsBehindKeys,  // behind those of the queries and keys of all heads
-  kColumns,
-};
-
-// What a tensor of a GGUF file is called in a folder of transformers.
-struct GgufTensorName {
-  // "blk.7.<stored>.weight"; outside of layers "<stored>.weight". Endings other than ".weight" and
-  // ".bias" are part of it.
-  std::string_view stored;
-  // "model.layers.7.<plain>.weight". A "#" stands for a number: the tensor joins one of these for
-  // each element of its first dimension.
-  std::string_view plain;
-  bool has_ending = true;  // ".weight" or ".bias" follows `plain`
-  // With as many of size 1 as that takes, or all elements in one dimension; 0: as stored.
-  size_t num_dimensions = 0;
-  size_t place_of_ones = 0;  // so many dimensions are in front of those of size 1
-  GgufValueHeads value_heads = GgufValueHeads::kNone;
-  bool is_negative_power = false;  // of the weight x, -e^x is stored
-};
-
 // Values of the key expert_gating_func: how the scores of experts become weights.
 enum class GgufGating : int64_t { kNone, kSoftmax, kSigmoid, kSoftmaxOfChosen };
+
+// Where a family has Mamba-2.
+enum class GgufMamba : uint8_t {
+  kNone,
+  kSomeLayers,       // those without KV heads, of which there is a list
+  kBesideAttention,  // in all layers
+  kSingleBlocks,     // in layers without KV heads and without a feed-forward block
+};
 
 struct GgufFamily {
   std::string_view name;          // general.architecture
@@ -53,11 +37,12 @@ struct GgufFamily {
   std::string_view of_scaled_queries{};
   // The rows of a head of q and k alternate between its halves, for a rotation of neighbours.
   bool interleaves_heads = false;
-  bool is_latent = false;               // attention: the sizes of its heads have keys of their own
-  bool layers_differ = false;           // in their sizes (gguf_layer_sizes.h)
-  bool has_convolutions = false;        // in layers without KV heads, of which there is a list
-  bool has_mamba = false;               // likewise Mamba-2
+  bool is_latent = false;         // attention: the sizes of its heads have keys of their own
+  bool layers_differ = false;     // in their sizes (gguf_layer_sizes.h)
+  bool has_convolutions = false;  // in layers without KV heads, of which there is a list
+  GgufMamba mamba = GgufMamba::kNone;
   bool is_hybrid = false;               // most layers have linear attention
+  bool lacks_ropes = false;             // whatever keys of ropes say
   bool tiles_value_heads = false;       // of linear attention: they have the order of TiledHeads
   bool adds_one_to_norms = false;       // they are stored as norm_weight_offset + weight
   bool truncates_yarn = true;           // what "truncate" of config.json says

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "model_files/gguf_layer_keys.h"
+
 namespace mlc_native {
 namespace {
 
@@ -17,10 +19,10 @@ constexpr char kKvHeads[] = "attention.head_count_kv";
 constexpr char kFfn[] = "feed_forward_length";
 constexpr char kRopeFactors[] = "rope_freqs.weight";
 
-class LayerSizes {
+class LayerSizes : GgufLayerKeys {
  public:
   LayerSizes(const GgufParts& parts, std::string_view family, JsonWriter& json)
-      : parts_(parts), file_(parts.first()), family_(family), json_(json) {}
+      : GgufLayerKeys(parts.first(), family), parts_(parts), file_(parts.first()), json_(json) {}
 
   void Write() {
     ReadKinds();
@@ -30,107 +32,9 @@ class LayerSizes {
     WriteRopes();
   }
 
-  void WriteConvolutions() {
-    WriteKindsByKvHeads("conv", "full_attention");
-    json_.Add("conv_L_cache", Required("shortconv.l_cache"));
-    json_.Add("block_auto_adjust_ff_dim", false);
-    if (const auto eps = file_.Number(Key("attention.layer_norm_rms_epsilon"))) {
-      json_.Add("norm_eps", *eps);
-    }
-    constexpr char kWindow[] = "attention.sliding_window";
-    if (file_.Integer(Key(kWindow)).value_or(0) != 0) {
-      Fail(kWindow, "is not supported for this family");
-    }
-  }
-
-  void WriteMamba() {
-    const std::vector<int64_t> kv_heads = WriteKindsByKvHeads("mamba", "attention");
-    const auto has = [&](const auto& layer, const char* tensor) {
-      return parts_.Has("blk." + std::to_string(layer - kv_heads.begin()) + tensor);
-    };
-    const auto mamba = std::ranges::find(kv_heads, 0);
-    const auto attending = std::ranges::find_if(kv_heads, std::identity());
-    json_.Add("attention_bias", has(attending, ".attn_q.bias"));
-    json_.Add("mamba_conv_bias", has(mamba, ".ssm_conv1d.bias"));
-    const int64_t inner = Required("ssm.inner_size"), heads = Required("ssm.time_step_rank");
-    const int64_t hidden = Required("embedding_length");
-    if (heads < 1 || inner % heads != 0) NotAMultiple(inner, "ssm.time_step_rank", heads);
-    if (hidden < 1 || inner % hidden != 0) NotAMultiple(inner, "embedding_length", hidden);
-    json_.Add("mamba_n_heads", heads).Add("mamba_d_head", inner / heads);
-    json_.Add("mamba_expand", inner / hidden).Add("mamba_n_groups", Required("ssm.group_count"));
-    json_.Add("mamba_d_state", Required("ssm.state_size"));
-    json_.Add("mamba_d_conv", Required("ssm.conv_kernel"));
-    json_.Add("has_split_projections", true);
-    if (!file_.Has(Key("expert_count"))) json_.Add("num_local_experts", 0);
-    if (!file_.Has(Key("expert_shared_feed_forward_length"))) {
-      json_.Add("shared_intermediate_size", Required("feed_forward_length"));
-    }
-  }
-
  private:
-  std::string Key(std::string_view name) const { return family_ + "." + std::string(name); }
-
-  [[noreturn]] void NotAMultiple(int64_t inner, std::string_view key, int64_t divisor) const {
-    Fail("ssm.inner_size", "= " + std::to_string(inner) + " must be a multiple of " + Key(key) +
-                               " = " + std::to_string(divisor));
-  }
-
-  // Layers without KV heads are of another kind. Returns the KV heads of all.
-  std::vector<int64_t> WriteKindsByKvHeads(const char* without, const char* with) {
-    ReadNumLayers();
-    const std::vector<int64_t> kv_heads = OfLayers(kKvHeads);
-    const auto first = std::ranges::find_if(kv_heads, [](int64_t heads) { return heads != 0; });
-    if (first == kv_heads.end()) Fail(kKvHeads, "has no layer with attention");
-    json_.Add("num_key_value_heads", *first).Name("layer_types").BeginArray();
-    for (int64_t heads : kv_heads) {
-      if (heads != 0 && heads != *first) {
-        Fail(kKvHeads, "differs among layers with attention, which is not supported");
-      }
-      json_.Put(heads == 0 ? without : with);
-    }
-    json_.EndArray();
-    return kv_heads;
-  }
-
-  [[noreturn]] void Fail(std::string_view key, const std::string& what) const {
-    file_.Fail(Key(key), what);
-  }
-
-  void Require(std::string_view key) const {
-    if (!file_.Has(Key(key))) Fail(key, "is missing");
-  }
-  int64_t Required(std::string_view key) const {
-    Require(key);
-    return file_.Integer(Key(key)).value_or(0);
-  }
-
-  // A number of each layer, of which the file may have one for all.
-  std::vector<int64_t> OfLayers(std::string_view key) const {
-    Require(key);
-    if (!file_.IsList(Key(key))) {
-      return std::vector<int64_t>(has_window_.size(), file_.Integer(Key(key)).value_or(0));
-    }
-    std::vector<int64_t> values = file_.Integers(Key(key));
-    if (values.size() != has_window_.size()) {
-      Fail(key, "has " + std::to_string(values.size()) + " entries for " +
-                    std::to_string(has_window_.size()) + " layers");
-    }
-    return values;
-  }
-
-  void ReadNumLayers() {
-    constexpr int64_t kMaxLayers = 1 << 16;  // above what the reader of the configuration allows
-    const int64_t layers = Required("block_count");
-    if (layers < 1 || layers > kMaxLayers) {
-      Fail("block_count",
-           "= " + std::to_string(layers) + " must be in [1, " + std::to_string(kMaxLayers) + "]");
-    }
-    has_window_.resize(static_cast<size_t>(layers));
-  }
-
   void ReadKinds() {
     Require("attention.sliding_window");
-    ReadNumLayers();
     Require(kPattern);
     if (!file_.IsList(Key(kPattern))) Fail(kPattern, "must be a list");
     has_window_ = OfLayers(kPattern);
@@ -258,7 +162,6 @@ class LayerSizes {
 
   const GgufParts& parts_;
   const GgufFile& file_;  // the first, which has the metadata
-  const std::string family_;
   JsonWriter& json_;
   std::vector<int64_t> has_window_;  // of each layer
 };
@@ -267,14 +170,6 @@ class LayerSizes {
 
 void WriteGgufLayerSizes(const GgufParts& parts, std::string_view family, JsonWriter& json) {
   LayerSizes(parts, family, json).Write();
-}
-
-void WriteGgufConvolutions(const GgufParts& parts, std::string_view family, JsonWriter& json) {
-  LayerSizes(parts, family, json).WriteConvolutions();
-}
-
-void WriteGgufMamba(const GgufParts& parts, std::string_view family, JsonWriter& json) {
-  LayerSizes(parts, family, json).WriteMamba();
 }
 
 }  // namespace mlc_native

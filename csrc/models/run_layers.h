@@ -35,8 +35,8 @@ concept DecoderOps =
       { ops.HasParallelBlocks() } -> std::same_as<bool>;
       // A linear of the layer. kQkv and kGateUp read the input, kOut reads attention's output and
       // kDown the activated rows; kOut and kDown leave the block's output. Of experts
-      // (RunsExperts), all but the downs read the input, and an expert's are run for the rows that
-      // have chosen it.
+      // (RunsExperts), all but the downs read the input or what kExpertsIn leaves, and an expert's
+      // are run for the rows that have chosen it.
       ops.Project(layer, role);
       // Norms of q and k, rope; keys and values go to their pages.
       ops.RotateAndWriteKv(layer);
@@ -95,6 +95,15 @@ concept RunsExperts = requires(Ops ops, size_t layer) {
   ops.ActivateExperts();
   // The block's output: what the experts of a row give, weighed, and the shared one.
   ops.MixExperts();
+};
+
+// An Ops of a model whose experts may read a projection of the input.
+template <typename Ops>
+concept ProjectsExperts = requires(Ops ops) {
+  // What the experts of a row give, weighed: what kExpertsOut reads, which leaves a block's output.
+  ops.MixLatents();
+  // The block's output: it, and what the shared expert gives.
+  ops.AddShared();
 };
 
 // An Ops of a model whose experts may be beside a block that every row passes.
@@ -201,9 +210,18 @@ void MixtureOfExperts(const Weights& weights, size_t layer, Ops& ops) {
     ops.ActivateShared();
     ops.Project(layer, LinearRole::kSharedDown);
   }
+  const bool reads_latents = weights.num_experts(LinearRole::kExpertsIn) > 0;
+  if (reads_latents) ops.Project(layer, LinearRole::kExpertsIn);
   ops.Project(layer, LinearRole::kExpertGateUp);
   ops.ActivateExperts();
   ops.Project(layer, LinearRole::kExpertDown);
+  if constexpr (ProjectsExperts<Ops>) {
+    if (reads_latents) {
+      ops.MixLatents();
+      ops.Project(layer, LinearRole::kExpertsOut);
+      return ops.AddShared();
+    }
+  }
   ops.MixExperts();
 }
 

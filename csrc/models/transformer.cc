@@ -41,9 +41,9 @@ int64_t ExpertWidth(const ModelConfig& config) {
   if (!config.experts) return 0;
   const ExpertConfig& experts = *config.experts;
   const int64_t chosen =
-      experts.router.num_chosen * std::max(2 * experts.ffn_size, config.hidden_size);
+      experts.router.num_chosen * std::max(2 * experts.ffn_size, config.expert_input_size());
   const int64_t shared = 2 * experts.shared_ffn_size;
-  return std::max(chosen, shared) + (shared > 0 ? config.hidden_size : 0);
+  return std::max(chosen, shared) + (shared > 0 ? config.hidden_size : 0) + experts.latent_size;
 }
 
 // Floats per row of what latent attention makes q, k and v of.
@@ -112,8 +112,8 @@ int64_t LinearInputWidth(const ModelConfig& config) {
   if (!config.experts) return dense;
   const ExpertConfig& experts = *config.experts;
   return std::max(
-      {dense, width(experts.shared_ffn_size),
-       experts.router.num_chosen * width(std::max(config.hidden_size, experts.ffn_size))});
+      {dense, width(experts.shared_ffn_size), width(experts.latent_size),
+       experts.router.num_chosen * width(std::max(config.expert_input_size(), experts.ffn_size))});
 }
 
 }  // namespace
@@ -296,9 +296,11 @@ void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
   const ExpertConfig& experts = *config_.experts;
   buffers_.shared = {data, config_.hidden_size};
   if (experts.shared_ffn_size > 0) data += max_num_rows * config_.hidden_size;
+  buffers_.expert_latents = {data, experts.latent_size};
+  data += max_num_rows * experts.latent_size;
   buffers_.shared_ffn = {data, 2 * experts.shared_ffn_size};
   buffers_.expert_ffn = {data, 2 * experts.ffn_size};
-  buffers_.expert_output = {data, config_.hidden_size};
+  buffers_.expert_output = {data, config_.expert_input_size()};
   choices_.Resize(max_num_rows, experts.router);
 }
 

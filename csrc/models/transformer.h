@@ -69,13 +69,14 @@ class Transformer : public Model {
     Activations delta_inputs;  // of linear attention, in the memory of qkv, as the next two
     Activations delta_gates;
     Activations delta_output;
-    Activations ffn;            // [rows, 2 ffn] or [rows, ffn], in the memory of qkv and attention
-    Activations router;         // [rows, experts]: logits
-    Activations shared;         // [rows, hidden]: what the shared expert gives
-    Activations shared_ffn;     // [rows, 2 ffn of the shared expert]
-    Activations expert_ffn;     // [choices, 2 ffn of an expert], in the memory of shared_ffn
-    Activations expert_output;  // [choices, hidden], in the memory of expert_ffn
-    Activations layer_inputs;   // [rows, inputs of all layers]
+    Activations ffn;             // [rows, 2 ffn] or [rows, ffn], in the memory of qkv and attention
+    Activations router;          // [rows, experts]: logits
+    Activations shared;          // [rows, hidden]: what the shared expert gives
+    Activations shared_ffn;      // [rows, 2 ffn of the shared expert]
+    Activations expert_ffn;      // [choices, 2 ffn of an expert], in the memory of shared_ffn
+    Activations expert_output;   // [choices, what an expert gives], in the memory of expert_ffn
+    Activations expert_latents;  // [rows, latent]: what experts read, then what kExpertsOut reads
+    Activations layer_inputs;    // [rows, inputs of all layers]
     Activations projected_inputs;  // likewise, in the memory of qkv and attention
     Activations layer_gate;        // [rows, 2 inputs of a layer], in the memory of qkv
     Activations joined;            // of a draft head: [rows, 2 hidden], tokens and hidden states

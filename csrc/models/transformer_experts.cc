@@ -81,21 +81,33 @@ void Transformer::Ops::ActivateExperts() {
                num_rows_ * config_.experts->router.num_chosen);
 }
 
-kernels::MixArgs Transformer::Ops::MixOfChosen() const {
+kernels::MixArgs Transformer::Ops::MixOfChosen(const Activations& out) const {
   return {.x = buffers_.expert_output.data,
           .ldx = buffers_.expert_output.width,
           .places = choices_.places.data(),
           .weights = config_.experts->scales_inputs ? nullptr : choices_.weights.data(),
           .num_chosen = config_.experts->router.num_chosen,
-          .out = buffers_.output.data,
-          .ldo = buffers_.output.width,
+          .out = out.data,
+          .ldo = out.width,
           .m = num_rows_,
-          .n = config_.hidden_size};
+          .n = config_.expert_input_size()};
+}
+
+void Transformer::Ops::MixLatents() { remembered_.Add(MixOfChosen(buffers_.expert_latents)); }
+
+void Transformer::Ops::AddShared() {
+  if (config_.experts->shared_ffn_size == 0) return;
+  remembered_.Add(kernels::AddArgs{.x = buffers_.shared.data,
+                                   .ldx = buffers_.shared.width,
+                                   .sum = buffers_.output.data,
+                                   .ld_sum = buffers_.output.width,
+                                   .m = num_rows_,
+                                   .n = config_.hidden_size});
 }
 
 void Transformer::Ops::MixNormalizedExperts(size_t layer) {
   const CpuDecoderWeights::Layer& weights = model_.weights_.layers[layer];
-  remembered_.Add(MixOfChosen());
+  remembered_.Add(MixOfChosen(buffers_.output));
   remembered_.Add(Norm(buffers_.output, weights.norm(NormRole::kPostExperts), buffers_.output));
   kernels::NormalizeArgs shared =
       Norm(buffers_.shared, weights.norm(NormRole::kPostShared), buffers_.output);
@@ -105,7 +117,7 @@ void Transformer::Ops::MixNormalizedExperts(size_t layer) {
 
 void Transformer::Ops::MixExperts() {
   const ExpertConfig& experts = *config_.experts;
-  kernels::MixArgs mix = MixOfChosen();
+  kernels::MixArgs mix = MixOfChosen(buffers_.output);
   if (experts.shared_ffn_size > 0) {
     mix.shared = buffers_.shared.data;
     mix.ld_shared = buffers_.shared.width;

@@ -221,12 +221,18 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
       return RunLinear(linear, *input_, buffers_.shared_ffn);
     case LinearRole::kSharedDown:
       return RunLinear(linear, buffers_.shared_ffn, buffers_.shared);
+    case LinearRole::kExpertsIn:
+      return RunLinear(linear, *input_, buffers_.expert_latents);
+    case LinearRole::kExpertsOut:
+      return RunLinear(linear, buffers_.expert_latents, buffers_.output);
     case LinearRole::kExpertGateUp:
       if (config_.experts->scales_inputs) {
         SpreadInput();
         return RunExperts(layer, role, buffers_.expert_output, nullptr, buffers_.expert_ffn);
       }
-      return RunExperts(layer, role, *input_, choices_.rows.data(), buffers_.expert_ffn);
+      return RunExperts(layer, role,
+                        config_.experts->latent_size > 0 ? buffers_.expert_latents : *input_,
+                        choices_.rows.data(), buffers_.expert_ffn);
     case LinearRole::kExpertDown:
       return RunExperts(layer, role, buffers_.expert_ffn, nullptr, buffers_.expert_output);
     case LinearRole::kLayerInputGate:

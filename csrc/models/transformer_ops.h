@@ -59,6 +59,8 @@ class Transformer::Ops {
   void ChooseExperts(size_t layer);
   void ActivateShared();
   void ActivateExperts();
+  void MixLatents();
+  void AddShared();
   void MixExperts();
   void MixNormalizedExperts(size_t layer);
   void CopyStream(size_t layer);
@@ -123,7 +125,7 @@ class Transformer::Ops {
   // Writes what each chosen expert reads, scaled by its weight, to where its output comes later.
   void SpreadInput();
   // Of the chosen experts alone.
-  kernels::MixArgs MixOfChosen() const;
+  kernels::MixArgs MixOfChosen(const Activations& out) const;
   void RunExperts(size_t layer, LinearRole role, const Activations& x, const int32_t* rows,
                   const Activations& y);
   // In place, on the first ffn of 2 ffn columns, or of ffn without gates.

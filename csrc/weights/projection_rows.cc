@@ -30,6 +30,8 @@ int64_t RowsOfProjection(const ModelConfig& config, const LayerConfig& layer, Ro
       return config.experts->shared_ffn_size;
     case Rows::kSharedGateUp:
       return 2 * config.experts->shared_ffn_size;
+    case Rows::kExpertInput:
+      return config.expert_input_size();
     case Rows::kQueryLatent:
       return config.query_latent_size();
     case Rows::kKeyValueLatent:

@@ -110,6 +110,8 @@ class Cutter {
     const LinearRole role = linear.key.role;
     switch (role) {
       case LinearRole::kRouter:
+      case LinearRole::kExpertsIn:  // kExpertsOut reads what the device's part of experts gives
+      case LinearRole::kExpertsOut:
       case LinearRole::kHeadKeyUp:  // TakeHeads takes all or nothing of one of a head
       case LinearRole::kHeadValueUp:
       case LinearRole::kLayerInputGate:  // small, and its result needs no sum if all devices have

@@ -207,6 +207,9 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kHeadKeyUp:
     case LinearRole::kHeadValueUp:
       break;  // launched by WriteLatents and MakeValues
+    case LinearRole::kExpertsIn:
+    case LinearRole::kExpertsOut:
+      break;  // of models that CreateCudaModel refuses
     case LinearRole::kLayerInputGate:
       return LaunchLayerInputGate(linear);
     case LinearRole::kLayerInputUp:

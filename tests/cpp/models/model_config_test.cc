@@ -121,6 +121,32 @@ TEST(ModelConfig, LayersWithExperts) {
   EXPECT_EQ(Sparse(Read("HYV3ForCausalLM", behind)), (std::vector<bool>{false, true}));
 }
 
+TEST(ModelConfig, ExpertsThatReadAProjection) {
+  const std::string sizes = R"("layers_block_type": ["mamba", "moe"], "mamba_num_heads": 8,
+      "num_attention_heads": 2, "num_key_value_heads": 2, "mlp_bias": true,
+      "moe_intermediate_size": 48)";
+  const ModelConfig config = Read("NemotronHForCausalLM", sizes + R"(, "moe_latent_size": 24)");
+  const LayerConfig& layer = config.layers[1];
+  EXPECT_EQ(config.num_linears(layer, LinearRole::kExpertsIn), 1);
+  EXPECT_EQ(config.num_linears(config.layers[0], LinearRole::kExpertsIn), 0);
+  const auto shape = [&](LinearRole role) {
+    return std::pair(config.linear_rows(layer, role), config.linear_columns(layer, role));
+  };
+  const int64_t hidden = config.hidden_size;
+  EXPECT_EQ(shape(LinearRole::kExpertsIn), std::pair(int64_t{24}, hidden));
+  EXPECT_EQ(shape(LinearRole::kExpertsOut), std::pair(hidden, int64_t{24}));
+  EXPECT_EQ(shape(LinearRole::kExpertGateUp), std::pair(int64_t{48}, int64_t{24}));
+  EXPECT_EQ(shape(LinearRole::kExpertDown), std::pair(int64_t{24}, int64_t{48}));
+  EXPECT_EQ(config.linear_columns(layer, LinearRole::kRouter), hidden);
+  EXPECT_EQ(config.linear_columns(layer, LinearRole::kSharedGateUp), hidden);
+  EXPECT_TRUE(config.has_bias(LinearRole::kExpertsIn));
+  EXPECT_TRUE(config.has_bias(LinearRole::kExpertsOut));
+  EXPECT_FALSE(config.has_bias(LinearRole::kExpertDown));
+  const ModelConfig plain = Read("NemotronHForCausalLM", sizes + R"(, "moe_latent_size": null)");
+  EXPECT_EQ(plain.num_linears(plain.layers[1], LinearRole::kExpertsOut), 0);
+  EXPECT_EQ(plain.linear_columns(plain.layers[1], LinearRole::kExpertGateUp), hidden);
+}
+
 TEST(ModelConfig, ExpertsByTheFieldsOfTheFamily) {
   const ModelConfig qwen = Read("Qwen2MoeForCausalLM", R"("num_experts": 6,
       "num_experts_per_tok": 3, "moe_intermediate_size": 7, "shared_expert_intermediate_size": 9)");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -233,6 +234,49 @@ TEST(RunLayers, LayersMayBeOneBlockAlone) {
                            "add  norm in2",  //
                            "gate_up2",      "stream2", "activate2", "down2",   "add  norm final",
                            "last streams",  "head",    "keep"}));
+}
+
+struct ExpertOps : CopyingOps {
+  void Project(size_t layer, LinearRole role) {
+    static const std::map<LinearRole, std::string> names = {
+        {LinearRole::kRouter, "router"},          {LinearRole::kSharedGateUp, "shared up"},
+        {LinearRole::kSharedDown, "shared down"}, {LinearRole::kExpertGateUp, "up"},
+        {LinearRole::kExpertDown, "down"},        {LinearRole::kExpertsIn, "in"},
+        {LinearRole::kExpertsOut, "out"}};
+    const auto name = names.find(role);
+    if (name == names.end()) return RecordingOps::Project(layer, role);
+    Add(name->second);
+  }
+  void ChooseExperts(size_t) { Add("choose"); }
+  void ActivateShared() { Add("activate shared"); }
+  void ActivateExperts() { Add("activate"); }
+  void MixExperts() { Add("mix"); }
+  void MixLatents() { Add("mix latents"); }
+  void AddShared() { Add("add shared"); }
+};
+
+TEST(RunLayers, ExpertsMayReadAProjection) {
+  const auto calls_of = [](std::vector<LinearRole> more) {
+    NamedWeights weights = BlocksAlone();
+    NamedWeights::Layer::Linears linears =
+        Linears({LinearRole::kRouter, LinearRole::kExpertGateUp, LinearRole::kExpertDown});
+    for (const LinearRole role : more) linears.push_back({{role}, {}});
+    weights.layers.front() = {linears, {}};
+    ExpertOps ops;
+    RunLayers(weights, ops);
+    const auto end = std::ranges::find(ops.calls, "add  norm in1");
+    return std::vector<std::string>(std::ranges::find(ops.calls, "router"), end);
+  };
+  const auto shared = {LinearRole::kSharedGateUp, LinearRole::kSharedDown};
+  EXPECT_EQ(calls_of(shared),
+            (std::vector<std::string>{"router", "stream0", "choose", "shared up", "activate shared",
+                                      "shared down", "up", "activate", "down", "mix"}));
+  const auto latent = {LinearRole::kSharedGateUp, LinearRole::kSharedDown, LinearRole::kExpertsIn,
+                       LinearRole::kExpertsOut};
+  EXPECT_EQ(calls_of(latent),
+            (std::vector<std::string>{"router", "stream0", "choose", "shared up", "activate shared",
+                                      "shared down", "in", "up", "activate", "down", "mix latents",
+                                      "out", "add shared"}));
 }
 
 using Layer = NamedWeights::Layer;

@@ -25,6 +25,7 @@ from planted import (
     delta_rule,
     engine,
     guesses_ahead,
+    latent_experts,
     recurrent,
     recurrent_drafts,
     shards,
@@ -44,6 +45,7 @@ PARTS_OF_BUGS = (
     delta_rule,
     shards,
     states_on_gpus,
+    latent_experts,
 )
 BUGS = [bug for part in PARTS_OF_BUGS for bug in part.BUGS]
 

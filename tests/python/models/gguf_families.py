@@ -18,7 +18,7 @@ from gguf import MODEL_ARCH as Arch
 from gguf_gemma4 import add_gemma4_factors, add_gemma4_sizes, gemma4_change
 from gguf_hybrid import HYBRID, add_hybrid_sizes, hybrid_change, nextn_name
 from gguf_lfm2 import LFM2, add_lfm2_sizes, lfm2_change
-from gguf_mamba import MAMBA, add_mamba_sizes, mamba_change
+from gguf_mamba import MAMBA, MAMBA_ARCHITECTURES, NEMOTRON, add_mamba_sizes, mamba_change
 from quantized_checkpoints import Tensors
 
 ARCHITECTURES = {
@@ -53,8 +53,6 @@ ARCHITECTURES = {
     "GraniteForCausalLM": Arch.GRANITE,
     "GraniteMoeForCausalLM": Arch.GRANITE_MOE,
     "GraniteMoeSharedForCausalLM": Arch.GRANITE_MOE,
-    "GraniteMoeHybridForCausalLM": Arch.GRANITE_HYBRID,
-    "BambaForCausalLM": Arch.GRANITE_HYBRID,
     "SmolLM3ForCausalLM": Arch.SMOLLM3,
     "GlmForCausalLM": Arch.CHATGLM,
     "Glm4ForCausalLM": Arch.GLM4,
@@ -82,10 +80,11 @@ ARCHITECTURES = {
     "ApertusForCausalLM": Arch.APERTUS,
     "Jais2ForCausalLM": Arch.JAIS2,
     "OlmoForCausalLM": Arch.OLMO,
+    **MAMBA_ARCHITECTURES,
 }
 PERMUTED = {
     Arch.LLAMA, Arch.MISTRAL3, Arch.GRANITE, Arch.GRANITE_MOE, Arch.GRANITE_HYBRID, Arch.SMOLLM3,
-    Arch.ARCEE, Arch.INTERNLM2, Arch.OLMO,
+    Arch.ARCEE, Arch.INTERNLM2, Arch.OLMO, *NEMOTRON,
 }  # fmt: skip
 ADDS_ONE = {Arch.GEMMA, Arch.GEMMA2, Arch.GEMMA3, Arch.NEMOTRON}
 SIGMOID = {Arch.GLM4_MOE, Arch.MINIMAXM2, Arch.DOTS1, Arch.EXAONE_MOE}
@@ -304,7 +303,7 @@ def add_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
     if arch in LFM2:
         add_lfm2_sizes(writer, config, arch)
     if arch in MAMBA:
-        add_mamba_sizes(writer, config)
+        add_mamba_sizes(writer, config, arch)
 
 
 def add_latent_sizes(writer: gguf.GGUFWriter, config: Config) -> int:
@@ -336,8 +335,8 @@ def add_rope(writer: gguf.GGUFWriter, config: Config, arch: Arch, dim: int) -> N
     if arch in LATENT:
         part = 1.0  # of the part of a head that has rope
     writer.add_rope_dimension_count(config.get("rotary_dim") or int(dim * part))
-    if arch not in (Arch.GEMMA, Arch.GEMMA2):
-        base = rope.get("rope_theta", config.get("rope_theta"))
+    base = rope.get("rope_theta", config.get("rope_theta"))
+    if base is not None and arch not in (Arch.GEMMA, Arch.GEMMA2):
         writer.add_rope_freq_base(base * rope.get("alpha", 1.0) ** (dim / (dim - 2)))
     local = (config.get("rope_parameters") or {}).get("sliding_attention", {})
     if "rope_theta" in local:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from gguf_families import (
     split_numbered,
 )
 from gguf_gemma4 import add_gemma4_tokenizer
+from gguf_mamba import as_on_the_hub, without_multipliers
 from quantized_checkpoints import WEIGHTS, Tensors, from_bfloat16, load_file, save_file
 
 # Of a matrix: its name in the file -> its type.
@@ -172,6 +172,7 @@ def write_gguf(
     """
     config = json.loads((folder / "config.json").read_text())
     config |= {**config.get("text_config", {}), "architectures": config["architectures"]}
+    config = as_on_the_hub(config)
     arch = ARCHITECTURES[config["architectures"][0]]
     if "gguf_arch" in config:
         arch = gguf.MODEL_ARCH[config["gguf_arch"]]
@@ -242,5 +243,6 @@ def write_gguf(
     if floats is not None:
         floats.mkdir()
         save_file(split_numbered(values, stored), floats / WEIGHTS)
-        shutil.copy(folder / "config.json", floats)
+        own = without_multipliers(json.loads((folder / "config.json").read_text()))
+        (floats / "config.json").write_text(json.dumps(own))
     return path

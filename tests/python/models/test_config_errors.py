@@ -98,6 +98,7 @@ def test_wrong_config_field(llama: Path, fields: dict[str, Any], message: str) -
 
 MAMBA = "tiny-granitemoehybrid_mamba"
 NEMOTRON = "tiny-nemotron_h"
+NEMOTRON_EXPERTS = "tiny-nemotron_h_moe"
 FALCON = "tiny-falcon_h1"
 
 
@@ -158,7 +159,7 @@ FALCON = "tiny-falcon_h1"
         (NEMOTRON, {"mamba_hidden_act": "gelu"}, '"mamba_hidden_act" must be "silu" in a model'),
         (NEMOTRON, {"mamba_head_dim": 1025}, '"mamba_head_dim" must be an integer in [1, 1024]'),
         (NEMOTRON, {"n_groups": 3}, '"n_groups" must be a divisor of "mamba_num_heads" = 8'),
-        (NEMOTRON, {"moe_latent_size": 32}, "then needs experts that read a projection"),
+        (NEMOTRON_EXPERTS, {"moe_latent_size": 0}, "must be an integer in"),
         (
             "tiny-glm46v",
             {"text_config": {"model_type": "qwen3"}},

@@ -138,7 +138,7 @@ def test_sizes_of_latent_attention_are_named(tmp_path: Path) -> None:
     ("key", "value", "field", "what"),
     [
         ("inner_size", 161, "qwen35.ssm.inner_size", "= 161 must be a multiple of qwen35.ssm.time"),
-        ("time_step_rank", 0, "qwen35.ssm.inner_size", "qwen35.ssm.time_step_rank = 0"),
+        ("time_step_rank", 0, "qwen35.ssm.time_step_rank", "= 0 must be at least 1"),
         ("group_count", 3, "linear_num_value_heads", 'a multiple of "linear_num_key_heads" = 3'),
         ("group_count", 1 << 31, "linear_num_key_heads", "[1, 1024]"),
         ("state_size", 64, "model.layers.0.linear_attn.conv1d.weight", "of 4 value heads"),

@@ -154,6 +154,14 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
             **{"n_group": 1, "norm_topk_prob": False, "use_conv_bias": True},
         },
     ),
+    "nemotron-h-latent-experts": ("tiny-nemotron_h_moe", {"moe_latent_size": 40}),
+    "nemotron-h-latent-experts-with-biases": (
+        "tiny-nemotron_h_moe",
+        {
+            **{"layers_block_type": ["linear_attention", "moe", "moe", "full_attention"]},
+            **{"moe_latent_size": 72, "mlp_bias": True, "n_group": 1},
+        },
+    ),
     "moe-no-shared-expert": ("tiny-granitemoeshared", {"shared_intermediate_size": 0}),
     "moe-every-second-layer": (
         "tiny-qwen3_moe",

@@ -1,0 +1,108 @@
+// Names of tensors in GGUF files, for gguf_families.cc: of families of which some layers have
+// linear attention, short convolutions or Mamba-2. Tables; immutable, any thread.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include "model_files/gguf_tensor_name.h"
+
+namespace mlc_native {
+
+inline constexpr GgufTensorName kGgufLfm2[] = {
+    {"attn_norm", "operator_norm"},
+    {"attn_output", "self_attn.out_proj"},
+    {"attn_q_norm", "self_attn.q_layernorm"},
+    {"attn_k_norm", "self_attn.k_layernorm"},
+    {"shortconv.in_proj", "conv.in_proj"},
+    {"shortconv.conv", "conv.conv", true, 3, 1},
+    {"shortconv.out_proj", "conv.out_proj"},
+    {"ffn_norm", "ffn_norm"},
+    {"ffn_gate", "feed_forward.w1"},
+    {"ffn_up", "feed_forward.w3"},
+    {"ffn_down", "feed_forward.w2"},
+    {"ffn_gate_inp", "feed_forward.gate"},
+    {"exp_probs_b", "feed_forward.expert_bias", false, 1},
+    {"ffn_gate_exps", "feed_forward.experts.#.w1"},
+    {"ffn_up_exps", "feed_forward.experts.#.w3"},
+    {"ffn_down_exps", "feed_forward.experts.#.w2"},
+};
+
+// Linear attention, whose convolution lacks a dimension of size 1, experts as Qwen2 MoE's, and a
+// layer that guesses as DeepSeek V3's. In the first files of Qwen3-Next, what makes queries, keys,
+// values and gates is one tensor.
+inline constexpr GgufTensorName kGgufDelta[] = {
+    {"attn_qkv", "linear_attn.in_proj_qkv", true, 0, 0, GgufValueHeads::kRowsBehindKeys},
+    {"attn_gate", "linear_attn.in_proj_z", true, 0, 0, GgufValueHeads::kRows},
+    {"ssm_alpha", "linear_attn.in_proj_a", true, 0, 0, GgufValueHeads::kRows},
+    {"ssm_beta", "linear_attn.in_proj_b", true, 0, 0, GgufValueHeads::kRows},
+    {"ssm_in", "linear_attn.in_proj_qkvz"},
+    {"ssm_ba", "linear_attn.in_proj_ba"},
+    {"ssm_conv1d", "linear_attn.conv1d", true, 3, 1, GgufValueHeads::kRowsBehindKeys},
+    {"ssm_a", "linear_attn.A_log", false, 0, 0, GgufValueHeads::kRows, true},
+    {"ssm_dt", "linear_attn.dt_bias", false, 0, 0, GgufValueHeads::kRows},
+    {"ssm_norm", "linear_attn.norm"},
+    {"ssm_out", "linear_attn.out_proj", true, 0, 0, GgufValueHeads::kColumns},
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", true, 2},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+    {"nextn.eh_proj", "eh_proj"},
+    {"nextn.enorm", "enorm"},
+    {"nextn.hnorm", "hnorm"},
+    {"nextn.shared_head_norm", "shared_head.norm"},
+    {"nextn.embed_tokens", "embed_tokens"},
+    {"nextn.shared_head_head", "shared_head.head"},
+};
+// Granite 4 H, and Bamba, which the same converter writes. Some vectors are columns, and a norm has
+// a row for each group.
+inline constexpr GgufTensorName kGgufMamba2[] = {
+    {"ssm_in", "mamba.in_proj"},
+    {"ssm_conv1d", "mamba.conv1d", true, 3, 1},
+    {"ssm_a", "mamba.A_log", false, 1, 0, GgufValueHeads::kNone, true},
+    {"ssm_dt", "mamba.dt_bias", false},
+    {"ssm_d", "mamba.D", false, 1},
+    {"ssm_norm", "mamba.norm", true, 1},
+    {"ssm_out", "mamba.out_proj"},
+};
+inline constexpr GgufTensorName kGgufBambaAlone[] = {
+    {"output_norm", "model.final_layernorm"}, {"ffn_norm", "pre_ff_layernorm"},
+    {"ffn_gate", "feed_forward.gate_proj"},   {"ffn_up", "feed_forward.up_proj"},
+    {"ffn_down", "feed_forward.down_proj"},
+};
+inline constexpr auto kGgufBamba = [] {
+  std::array<GgufTensorName, std::size(kGgufMamba2) + std::size(kGgufBambaAlone)> names;
+  std::ranges::copy(kGgufBambaAlone, std::ranges::copy(kGgufMamba2, names.begin()).out);
+  return names;
+}();
+
+// Each layer is one block alone, whatever it is called "mixer", and has one norm.
+inline constexpr GgufTensorName kGgufNemotronH[] = {
+    {"token_embd", "model.embeddings"},
+    {"output_norm", "model.norm_f"},
+    {"attn_norm", "norm"},
+    {"attn_q", "mixer.q_proj"},
+    {"attn_k", "mixer.k_proj"},
+    {"attn_v", "mixer.v_proj"},
+    {"attn_output", "mixer.o_proj"},
+    {"ssm_in", "mixer.in_proj"},
+    {"ssm_conv1d", "mixer.conv1d", true, 3, 1},
+    {"ssm_a", "mixer.A_log", false, 1, 0, GgufValueHeads::kNone, true},
+    {"ssm_dt", "mixer.dt_bias", false},
+    {"ssm_d", "mixer.D", false, 1},
+    {"ssm_norm", "mixer.norm", true, 1},
+    {"ssm_out", "mixer.out_proj"},
+    {"ffn_up", "mixer.up_proj"},
+    {"ffn_down", "mixer.down_proj"},
+    {"ffn_gate_inp", "mixer.gate"},
+    {"exp_probs_b", "mixer.gate.e_score_correction_bias", false, 1},
+    {"ffn_up_exps", "mixer.experts.#.up_proj"},
+    {"ffn_down_exps", "mixer.experts.#.down_proj"},
+    {"ffn_latent_down", "mixer.fc1_latent_proj"},
+    {"ffn_latent_up", "mixer.fc2_latent_proj"},
+    {"ffn_up_shexp", "mixer.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mixer.shared_experts.down_proj"},
+};
+
+}  // namespace mlc_native
