@@ -78,7 +78,9 @@ void CudaDecoder::Ops::ActivateExperts() {
 
 kernels::cuda::ActivationRule CudaDecoder::Ops::ExpertActivation() const {
   const ExpertConfig& experts = *config_.experts;
-  if (experts.swiglu_limit <= 0) return {.activation = config_.activation};
+  if (experts.swiglu_limit <= 0) {
+    return {.activation = config_.activation, .gated = !config_.arch->plain_ffn};
+  }
   return {.activation = kernels::Activation::kClampedSwiGlu,
           .sharpness = experts.swiglu_sharpness,
           .limit = experts.swiglu_limit};

@@ -148,7 +148,9 @@ bool CudaDecoder::Ops::HasNormsInProducts() const {
       config_.layer_inputs || weights_.layers.front().vector(VectorRole::kLayerScale) != nullptr) {
     return false;
   }
-  const CudaMatrix& first = weights_.layers.front().linear(LinearRole::kQkv).matrix;
+  const auto& layer = weights_.layers.front();
+  const CudaMatrix& first =
+      layer.linear(Attends(layer) ? LinearRole::kQkv : LinearRole::kGateUp).matrix;
   return config_.hidden_size > kNormInQuantizedProduct ||
          first.format == kernels::FormatOf(weights_.dtype);
 }
@@ -186,7 +188,7 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kDeltaGates:
       return LaunchDeltaGates(linear);
     case LinearRole::kDeltaOut:
-      return Defer(LinearArgs(linear, attention_, buffers_.output));
+      return Defer(LinearArgs(linear, state_output_, buffers_.output));
     case LinearRole::kGateUp:
       return Defer(LinearOfInput(linear, buffers_.ffn));
     case LinearRole::kDown:

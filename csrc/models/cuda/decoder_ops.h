@@ -30,6 +30,7 @@ class CudaDecoder::Ops {
         rows_(RowsOf(batch)),
         residual_(buffers_.residual),
         attention_(buffers_.attention),
+        state_output_(buffers_.state_output),
         input_(buffers_.hidden),
         listed_(decoder.windows_.size(), kNotListed) {}
 
@@ -192,6 +193,7 @@ class CudaDecoder::Ops {
   Rows rows_;
   float* residual_;
   void* attention_;
+  void* state_output_;
   void* input_;                           // of the next block
   LastRows last_rows_ = LastRows::kNone;  // that are kept
   Added added_;                           // by the next norm

@@ -36,6 +36,11 @@ TEST(CudaModel, LogitsAreTheCpusInFloat32) {
       {"Lfm2MoeForCausalLM", kConvolutionExperts},
       {"BambaForCausalLM", kMamba},
       {"GraniteMoeHybridForCausalLM", kMambaExperts},
+      {"NemotronHForCausalLM", kSingleBlocks},
+      {"NemotronHForCausalLM", kSingleBlockExperts},
+      {"NemotronHForCausalLM", kSingleBlocksWithoutStates},
+      {"FalconH1ForCausalLM", kBesideMamba},
+      {"FalconH1ForCausalLM", kBesideMambaWithNorm},
       {"Gemma4ForCausalLM", kGemma4Dense},
       {"Gemma4ForCausalLM", kGemma4Inputs},
       {"Gemma4ForCausalLM", kGemma4Experts},
@@ -143,6 +148,18 @@ TEST(CudaModel, WhatDoesNotFitIsRefusedByName) {
   EXPECT_EQ(field_of_bamba(R"("mamba_d_state": 18)"), "mamba_d_state");
   EXPECT_EQ(field_of_bamba(R"("mamba_d_state": 264)"), "mamba_d_state");
   EXPECT_EQ(field_of_bamba(R"("mamba_n_heads": 32)"), "mamba_d_head");
+  // By the names of the family, and of blocks that there are.
+  const auto field_of_blocks = [&](const std::string& fields) {
+    return field_of(TinyModel("NemotronHForCausalLM", fields).Source());
+  };
+  EXPECT_EQ(field_of_blocks(R"("hybrid_override_pattern": "M-", "ssm_state_size": 18)"),
+            "ssm_state_size");
+  EXPECT_EQ(field_of_blocks(R"("hybrid_override_pattern": "M-", "mamba_head_dim": 6)"),
+            "mamba_head_dim");
+  EXPECT_EQ(field_of_blocks(R"("hybrid_override_pattern": "M-", "intermediate_size": 44)"),
+            "intermediate_size");
+  EXPECT_EQ(field_of_blocks(R"("hybrid_override_pattern": "ME", "intermediate_size": 44)"),
+            "nothing");
 }
 
 TEST(CudaModel, MetadataSaysWhatItTakes) {
@@ -170,17 +187,30 @@ TEST(CudaModel, MetadataSaysWhatItTakes) {
 
 // ---- Bits ----
 
+using Families = std::vector<std::pair<const char*, const char*>>;
+
+// `more`, and families whose layers differ in what they are made of.
+Families WithKindsOfLayers(Families more) {
+  for (const auto& family : Families{{"Qwen3_5ForCausalLM", kDelta},
+                                     {"Lfm2ForCausalLM", kConvolution},
+                                     {"BambaForCausalLM", kMamba},
+                                     {"NemotronHForCausalLM", kSingleBlocks},
+                                     {"NemotronHForCausalLM", kSingleBlockExperts},
+                                     {"FalconH1ForCausalLM", kBesideMamba},
+                                     {"Gemma4ForCausalLM", kGemma4Dense},
+                                     {"Gemma4ForCausalLM", kGemma4Inputs},
+                                     {"Gemma4ForCausalLM", kGemma4Experts},
+                                     {"DeepseekV3ForCausalLM", kLatent}}) {
+    more.push_back(family);
+  }
+  return more;
+}
+
 TEST(CudaModel, ARowIsTheSameInEveryBatch) {
-  for (const auto& [architecture, fields] : {std::pair{"Qwen2ForCausalLM", R"("head_dim": 16)"},
-                                             {"Qwen3MoeForCausalLM", kQwenExperts},
-                                             {"GptOssForCausalLM", kGptOssExperts},
-                                             {"Qwen3_5ForCausalLM", kDelta},
-                                             {"Lfm2ForCausalLM", kConvolution},
-                                             {"BambaForCausalLM", kMamba},
-                                             {"Gemma4ForCausalLM", kGemma4Dense},
-                                             {"Gemma4ForCausalLM", kGemma4Inputs},
-                                             {"Gemma4ForCausalLM", kGemma4Experts},
-                                             {"DeepseekV3ForCausalLM", kLatent}}) {
+  for (const auto& [architecture, fields] :
+       WithKindsOfLayers({{"Qwen2ForCausalLM", R"("head_dim": 16)"},
+                          {"Qwen3MoeForCausalLM", kQwenExperts},
+                          {"GptOssForCausalLM", kGptOssExperts}})) {
     SCOPED_TRACE(architecture);
     TinyModel tiny(architecture, fields);
     CheckThatARowIsTheSameInEveryBatch(*tiny.OnDevice("bfloat16"));
@@ -192,16 +222,9 @@ TEST(CudaModel, ARowIsTheSameInEveryBatch) {
 TEST(CudaModel, TheRowsOfADraftAreThoseOfStepsOfTheirOwn) {
   const std::vector<int32_t> draft = SomeTokens(7, 6);
   for (const auto& [architecture, fields] :
-       {std::pair{"Gemma2ForCausalLM", R"("head_dim": 16)"},  // with windows
-        {"Qwen3ForCausalLM", R"("head_dim": 16)"},
-        {"GptOssForCausalLM", kGptOssExperts},
-        {"Qwen3_5ForCausalLM", kDelta},
-        {"Lfm2ForCausalLM", kConvolution},
-        {"BambaForCausalLM", kMamba},
-        {"Gemma4ForCausalLM", kGemma4Dense},
-        {"Gemma4ForCausalLM", kGemma4Inputs},
-        {"Gemma4ForCausalLM", kGemma4Experts},
-        {"DeepseekV3ForCausalLM", kLatent}}) {
+       WithKindsOfLayers({{"Gemma2ForCausalLM", R"("head_dim": 16)"},  // with windows
+                          {"Qwen3ForCausalLM", R"("head_dim": 16)"},
+                          {"GptOssForCausalLM", kGptOssExperts}})) {
     TinyModel tiny(architecture, fields);
     const auto model = tiny.OnDevice("bfloat16");
     const auto prefilled = [&](int64_t index) {
@@ -247,15 +270,8 @@ std::vector<std::vector<float>> DecodeSteps(Model& model, int num_steps) {
 }
 
 TEST(CudaModel, ReplayedStepsHaveTheBitsOfTheFirstOnes) {
-  for (const auto& [architecture, fields] : {std::pair{"Gemma2ForCausalLM", R"("head_dim": 16)"},
-                                             {"Qwen3MoeForCausalLM", kQwenExperts},
-                                             {"Qwen3_5ForCausalLM", kDelta},
-                                             {"Lfm2ForCausalLM", kConvolution},
-                                             {"BambaForCausalLM", kMamba},
-                                             {"Gemma4ForCausalLM", kGemma4Dense},
-                                             {"Gemma4ForCausalLM", kGemma4Inputs},
-                                             {"Gemma4ForCausalLM", kGemma4Experts},
-                                             {"DeepseekV3ForCausalLM", kLatent}}) {
+  for (const auto& [architecture, fields] : WithKindsOfLayers(
+           {{"Gemma2ForCausalLM", R"("head_dim": 16)"}, {"Qwen3MoeForCausalLM", kQwenExperts}})) {
     TinyModel tiny(architecture, fields);
     const auto model = tiny.OnDevice("float16");
     const auto first = DecodeSteps(*model, 4);
@@ -265,12 +281,7 @@ TEST(CudaModel, ReplayedStepsHaveTheBitsOfTheFirstOnes) {
 
 // Dependent launches are only on GPUs that know them; elsewhere the models are the same.
 TEST(CudaModel, DependentLaunchesChangeNoBits) {
-  for (const auto& [architecture, fields] : {std::pair{"Qwen3ForCausalLM", ""},
-                                             {"Qwen3_5ForCausalLM", kDelta},
-                                             {"Lfm2ForCausalLM", kConvolution},
-                                             {"BambaForCausalLM", kMamba},
-                                             {"Gemma4ForCausalLM", kGemma4Inputs},
-                                             {"DeepseekV3ForCausalLM", kLatent}}) {
+  for (const auto& [architecture, fields] : WithKindsOfLayers({{"Qwen3ForCausalLM", ""}})) {
     TinyModel tiny(architecture, fields);
     const auto usual = DecodeSteps(*tiny.OnDevice("bfloat16"), 5);
     setenv("MLC_NATIVE_CUDA_DEPENDENT_LAUNCH", "0", 1);

@@ -55,6 +55,10 @@ OVERRIDES: dict[str, Any] = {
     "tiny-granitemoehybrid_mamba-of-one-group": {
         "shared_intermediate_size": 64, "mamba_n_groups": 1,
     },
+    "tiny-nemotron_h_moe": {
+        "moe_intermediate_size": 64, "moe_shared_expert_intermediate_size": 96,
+    },
+    "tiny-falcon_h1-of-one-group": {"mamba_n_groups": 1},
 }  # fmt: skip
 STATES = [
     ("tiny-qwen3_5", 4),  # a value head for each key head, biases, and fewer KV heads than GPUs
@@ -64,6 +68,10 @@ STATES = [
     ("tiny-lfm2_moe", 2),
     ("tiny-granitemoehybrid_mamba", 2),  # heads of a group each
     ("tiny-granitemoehybrid_mamba-of-one-group", 4),
+    ("tiny-nemotron_h", 2),  # layers of one block, with heads of a group each
+    ("tiny-nemotron_h_moe", 4),  # of one group
+    ("tiny-falcon_h1", 2),  # attention beside states
+    ("tiny-falcon_h1-of-one-group", 4),  # without a norm of the heads
 ]
 # Windows end within a prompt, and the layers behind them have other heads.
 NARROW = {"sliding_window": 12}
