@@ -18,6 +18,7 @@ from paged_driver import (
     relative_error,
     transformers_logits,
 )
+from quantized_checkpoints import FORMATS, quantize_checkpoint
 
 from mlc_native import EngineConfig, GenerationConfig, MLCEngine, SyncMLCEngine
 from mlc_native.errors import InvalidConfig, LoadError
@@ -76,6 +77,32 @@ def test_cuda_has_the_logits_and_tokens_of_transformers(
     ours = PagedModel(path, model_lib=library(), dtype="bfloat16").forward(work, "all")
     errors = [relative_error(row, wanted) for row, wanted in zip(ours, every_row, strict=False)]
     assert np.median(errors) < 0.05
+
+
+# So that rows have whole groups of each format.
+GROUPED = {"hidden_size": 128, "head_dim": 32, "intermediate_size": 256}
+GROUPED_SIZES: dict[str, dict[str, Any]] = {
+    "tiny-falcon_h1": {**GROUPED, "mamba_d_ssm": 128, "mamba_d_head": 16, "mamba_d_state": 24},
+    "tiny-nemotron_h": {**GROUPED, "mamba_head_dim": 16, "ssm_state_size": 24},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("like", GROUPED_SIZES)
+@pytest.mark.parametrize("form", ["gptq-4-sym", "awq", "compressed-int8-channel"])
+def test_quantized_checkpoints_have_the_logits_of_their_values(
+    tmp_path: Path, like: str, form: str
+) -> None:
+    source = make_checkpoint(like, tmp_path / "m", overrides=GROUPED_SIZES[like])
+    quantize_checkpoint(source, tmp_path / "stored", tmp_path / "values", FORMATS[form])
+
+    def logits(folder: str, **settings: Any) -> np.ndarray:
+        work = [(PagedSequence(list(PROMPT)), len(PROMPT))]
+        return PagedModel(tmp_path / folder, **settings).forward(work, "all")
+
+    wanted = logits("values", dtype="float32")
+    for dtype, most in (("float32", 1e-4), ("float16", 2e-2)):
+        assert relative_error(logits("stored", model_lib=library(), dtype=dtype), wanted) < most
 
 
 def answers(path: Path, prompts: list[list[int]], **settings: Any) -> tuple[list[Any], int]:
