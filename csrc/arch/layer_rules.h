@@ -38,6 +38,8 @@ struct LayerConfig {
   bool keys_are_values = false;  // one projection gives both
 
   bool reads_other_kv() const { return kv_source != kOwnKv; }
+  // A feed-forward block that every row passes.
+  bool has_dense_ffn() const { return has_ffn && !has_experts; }
   bool attends() const { return has_attention && (!is_recurrent || attends_beside); }
   bool has_own_kv() const { return attends() && !reads_other_kv(); }
   // Whether all that is computed is as in a layer that says nothing of its own.

@@ -81,6 +81,8 @@ struct MambaConfig {
   float shortest_step = 0;
   float longest_step = std::numeric_limits<float>::infinity();
 
+  // Whether several devices normalize the heads of a group together.
+  bool norm_has_parts() const { return has_norm && num_group_parts > 1; }
   int64_t keys_size() const { return num_groups * state_dim; }
   int64_t values_size() const { return num_heads * head_dim; }
   int64_t conv_size() const { return values_size() + 2 * keys_size(); }

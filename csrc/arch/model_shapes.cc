@@ -48,7 +48,7 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
       return layer.is_recurrent && delta ? 1 : 0;
     case LinearRole::kGateUp:
     case LinearRole::kDown:
-      return layer.has_ffn && !layer.has_experts ? 1 : 0;
+      return layer.has_dense_ffn() ? 1 : 0;
     case LinearRole::kRouter:
       return layer.has_experts ? 1 : 0;
     case LinearRole::kExpertGateUp:

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kMostShards = 64;  // that messages list
 
 bool HasDenseLayers(const ModelConfig& config) {
-  return !std::ranges::all_of(config.layers, &LayerConfig::has_experts);
+  return std::ranges::any_of(config.layers, &LayerConfig::has_dense_ffn);
 }
 
 // Of so many KV heads, how many parts the devices have that differ. Several may have the same one.
@@ -33,8 +33,8 @@ bool Divides(const ModelConfig& config, int64_t size) {
   if (config.mamba && !Divides(*config.mamba, size)) return false;
   for (const LayerConfig& layer : config.layers) {
     const int64_t kv_heads = config.kv_heads_of(layer);
-    if (kv_heads % size != 0 && size % kv_heads != 0) return false;
-    if (!layer.has_experts && !is_even(config.ffn_size_of(layer))) return false;
+    if (layer.attends() && kv_heads % size != 0 && size % kv_heads != 0) return false;
+    if (layer.has_dense_ffn() && !is_even(config.ffn_size_of(layer))) return false;
   }
   return !config.experts ||
          (is_even(config.experts->ffn_size) && is_even(config.experts->shared_ffn_size));
@@ -83,7 +83,7 @@ std::string Sizes(const ModelConfig& config) {
   }
   if (HasDenseLayers(config)) {
     text += ", a feed-forward size of " + OfLayers(config, [&](const LayerConfig& layer) {
-              return layer.has_experts ? 0 : config.ffn_size_of(layer);
+              return layer.has_dense_ffn() ? config.ffn_size_of(layer) : 0;
             });
   }
   if (config.experts) {

@@ -110,7 +110,7 @@ class Cutter {
     const LinearRole role = linear.key.role;
     switch (role) {
       case LinearRole::kRouter:
-      case LinearRole::kExpertsIn:  // kExpertsOut reads what the device's part of experts gives
+      case LinearRole::kExpertsIn:  // kExpertsOut reads what the experts of all devices give
       case LinearRole::kExpertsOut:
       case LinearRole::kHeadKeyUp:  // TakeHeads takes all or nothing of one of a head
       case LinearRole::kHeadValueUp:

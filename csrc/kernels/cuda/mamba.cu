@@ -1,7 +1,7 @@
 // Mamba in three launches: the convolutions, a thread per four channels of a row, and the steps of
 // the heads; the recurrence, a block per 16 columns of a head of a sequence, whose part of the
-// state stays in registers from row to row; and the gate and norm of what it gives, a block per
-// group of a row.
+// state stays in registers from row to row; and the gate and norm of what it gives, or the gate
+// alone, a block per group of a row.
 //
 // A decode step moves each state once in and once out, in pieces of 16 bytes that all are on their
 // way at the same time. What the recurrence reads of rows is copied while the rows before are
@@ -219,6 +219,7 @@ enum class MambaEnd {
   kAll,
   kSquareSums,  // the gate alone, and the sums of squares
   kNorm,        // the norm alone, with the sums of all devices
+  kGate,        // the gate alone: there is no norm
 };
 
 template <typename T, int kVectors, MambaEnd kEnd>
@@ -229,7 +230,7 @@ __global__ void __launch_bounds__(kThreadsOfRow<kVectors>)
   const DeltaShape& shape = a.shape;
   const int64_t size = shape.values() / shape.key_heads;
   const int64_t first = blockIdx.y * size;
-  const Parameter<float, kVectors> weight(a.norm + first, size);
+  const Parameter<float, kVectors> weight(kEnd == MambaEnd::kGate ? nullptr : a.norm + first, size);
   WaitForPrevious();
   const int64_t row = blockIdx.x;
   if (a.slice_of_row[row] < 0) return;
@@ -255,10 +256,11 @@ __global__ void __launch_bounds__(kThreadsOfRow<kVectors>)
     const float squares = x.SquareSum(sums);
     if (threadIdx.x == 0) a.square_sums[row] = squares;
   } else {
-    const float scale =
-        kEnd == MambaEnd::kAll
-            ? x.InverseNorm(size, a.norm_eps, sums)
-            : ReciprocalSqrt(a.square_sums[row] / static_cast<float>(a.whole_size) + a.norm_eps);
+    float scale = 1.0f;
+    if constexpr (kEnd == MambaEnd::kAll) scale = x.InverseNorm(size, a.norm_eps, sums);
+    if constexpr (kEnd == MambaEnd::kNorm) {
+      scale = ReciprocalSqrt(a.square_sums[row] / static_cast<float>(a.whole_size) + a.norm_eps);
+    }
     StoreScaled(x, weight, 0.0f, scale, size,
                 static_cast<T*>(a.out) + row * shape.values() + first);
   }
@@ -323,13 +325,15 @@ void Mamba(const MambaArgs& args, Stream stream) {
   MLC_CHECK(shape.conv_width > 1 && shape.conv_width <= kMaxConvWidth &&
             args.ld_inputs % kVector == 0 && args.slot_floats % kFew == 0)
       << shape.conv_width << " " << args.ld_inputs;
-  MLC_CHECK(args.square_sums == nullptr || shape.key_heads == 1) << shape.key_heads;
+  MLC_CHECK(args.square_sums == nullptr || (shape.key_heads == 1 && args.norm != nullptr))
+      << shape.key_heads;
   if (args.m == 0) return;
   const MambaKernelArgs kernel = WithParts(args);
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     LaunchMambaPrepare<T>(kernel, stream);
     LaunchMambaRecurrence(kernel, stream);
+    if (args.norm == nullptr) return LaunchMambaFinish<T, MambaEnd::kGate>(kernel, stream);
     if (args.square_sums == nullptr) return LaunchMambaFinish<T, MambaEnd::kAll>(kernel, stream);
     LaunchMambaFinish<T, MambaEnd::kSquareSums>(kernel, stream);
   });

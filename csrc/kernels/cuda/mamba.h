@@ -26,7 +26,7 @@ struct MambaArgs {
   float shortest_step = 0;
   float longest_step = std::numeric_limits<float>::infinity();
   const float* skip = nullptr;  // [value_heads]
-  const float* norm = nullptr;  // [values]
+  const float* norm = nullptr;  // [values]; null: without a norm
   float norm_eps = 1e-6f;
   void* out = nullptr;  // [m, values]
   int64_t m = 0;

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "arch/mamba_fields.h"
 #include "checkpoint/checkpoint.h"
 #include "config/device.h"
 #include "kernels/cuda/latent.h"
@@ -90,14 +91,6 @@ void CheckWideHeads(const ModelConfig& config) {
 
 // Checks the requirements of the kernels.
 void CheckSizes(const ModelConfig& config) {
-  if (config.arch->has_single_blocks || config.arch->attends_beside_mamba) {
-    const std::string layers = config.arch->has_single_blocks
-                                   ? "layers of one block alone"
-                                   : "layers with attention beside Mamba-2";
-    throw LoadError("device", layers +
-                                  " are not supported on CUDA; run the model with "
-                                  "\"device\" = \"cpu\"");
-  }
   constexpr int64_t kVector = 8;
   constexpr int64_t kAnySize = int64_t{1} << 30;
   if (config.delta) {
@@ -111,15 +104,20 @@ void CheckSizes(const ModelConfig& config) {
   }
   if (config.mamba) {
     const MambaConfig& mamba = *config.mamba;
+    const MambaFields& names = *config.arch->mamba;
     constexpr int64_t kFew = kVector / 2;
-    CheckSize("mamba_d_state", mamba.state_dim, kFew, kernels::cuda::kMaxDeltaDim);
-    CheckSize("mamba_d_head", mamba.head_dim, kFew, kAnySize);
-    CheckSize("mamba_d_conv", mamba.conv_width, 1, kernels::cuda::kMaxConvWidth);
-    CheckSize("mamba_n_heads * mamba_d_head / mamba_n_groups",
-              mamba.values_size() / mamba.num_groups, kVector, kernels::cuda::kMaxNormDim);
+    CheckSize(names.state_dim, mamba.state_dim, kFew, kernels::cuda::kMaxDeltaDim);
+    CheckSize(names.head_dim, mamba.head_dim, kFew, kAnySize);
+    CheckSize(names.conv_width, mamba.conv_width, 1, kernels::cuda::kMaxConvWidth);
+    const std::string of_group =
+        std::string(names.num_heads) + " * " + names.head_dim + " / " + names.num_groups;
+    CheckSize(of_group.c_str(), mamba.values_size() / mamba.num_groups, kVector,
+              kernels::cuda::kMaxNormDim);
   }
   CheckSize("hidden_size", config.hidden_size, kVector, kernels::cuda::kMaxNormDim);
-  CheckSize("intermediate_size", config.ffn_size, kVector, kAnySize);
+  if (std::ranges::any_of(config.layers, &LayerConfig::has_dense_ffn)) {
+    CheckSize("intermediate_size", config.ffn_size, kVector, kAnySize);
+  }
   if (config.layer_inputs) {
     CheckSize("hidden_size_per_layer_input", config.layer_inputs->size, kVector,
               kernels::cuda::kMaxNormDim);
@@ -143,6 +141,8 @@ void CheckSizes(const ModelConfig& config) {
   }
   if (config.experts) {
     const ExpertRule& rule = config.arch->experts;
+    CheckSize(std::string(rule.latent_size).c_str(), config.experts->latent_size, kVector,
+              kAnySize);
     CheckSize(std::string(rule.ffn_size).c_str(), config.experts->ffn_size, kVector, kAnySize);
     CheckSize(std::string(rule.shared_size).c_str(), config.experts->shared_ffn_size, kVector,
               kAnySize);

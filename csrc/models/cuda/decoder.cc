@@ -33,6 +33,12 @@ int64_t CudaDecoder::MaxSplitsAtOnce(const ModelConfig& config, const Limits& li
   return std::max(longest, std::min(rows * std::min(longest, kSplitsPerRow), affordable));
 }
 
+bool CudaDecoder::KeepsRowNumbers(const ModelConfig& config) {
+  const auto behind = config.layers.begin() + static_cast<ptrdiff_t>(config.last_writer()) + 1;
+  return std::any_of(behind, config.layers.end(),
+                     [](const LayerConfig& layer) { return layer.attends(); });
+}
+
 size_t CudaDecoder::DecodeBytes(const ModelConfig& config, int64_t max_splits) {
   const int64_t dim =
       config.Widest([&](const LayerConfig& layer) { return ValueDim(config, layer); });
@@ -74,16 +80,18 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   const int64_t qkv = config.Widest([&](const LayerConfig& l) { return QkvRow(config, l); });
   buffers.qkv = rows(std::max(qkv, config.values_size()));
   buffers.attention = rows(WidestAttentionRow(config));
-  if (config.has_states()) PlaceStateInputs(config, dtype, limits.max_rows, take, &buffers);
+  if (config.has_states()) PlaceStates(config, dtype, limits, take, &buffers);
   if (config.latent) {
     buffers.latents = rows(LatentRow(config));
     buffers.queries = rows(config.latent->q_rank > 0 ? config.query_up_size() : 0);
   }
   PlaceFeedForward(config, dtype, limits.max_rows, take, &buffers);
-  const int64_t parts = Peers::NumParts(limits.num_peers, limits.max_rows * config.hidden_size);
+  const int64_t summed =
+      std::max(config.hidden_size, config.experts ? config.experts->latent_size : 0);
+  const int64_t parts = Peers::NumParts(limits.num_peers, limits.max_rows * summed);
   if (parts > 0) buffers.peer_parts = take(parts, DTypeSize(dtype));
-  const bool shares_groups = config.mamba && config.mamba->num_group_parts > 1;
-  if (shares_groups || (limits.num_peers > 1 && config.qk_norm == QkNorm::kWholeProjection)) {
+  if ((config.mamba && config.mamba->norm_has_parts()) ||
+      (limits.num_peers > 1 && config.qk_norm == QkNorm::kWholeProjection)) {
     const int64_t sums = RoundUp8(2 * limits.max_rows);
     buffers.square_sums = static_cast<float*>(take(sums, sizeof(float)));
     buffers.square_parts = take(Peers::NumParts(limits.num_peers, sums), sizeof(float));
@@ -106,12 +114,20 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   return buffers;
 }
 
-void CudaDecoder::PlaceStateInputs(const ModelConfig& config, DType dtype, int64_t max_rows,
-                                   const Take& take, Buffers* buffers) {
+void CudaDecoder::PlaceStates(const ModelConfig& config, DType dtype, const Limits& limits,
+                              const Take& take, Buffers* buffers) {
+  const int64_t max_rows = limits.max_rows;
   const auto floats = [&](int64_t count) {
     return static_cast<float*>(take(count, sizeof(float)));
   };
   buffers->delta_inputs = take(max_rows * StateInputsRow(config), DTypeSize(dtype));
+  if (std::ranges::any_of(config.layers, &LayerConfig::attends_beside)) {
+    const int64_t outputs = config.recurrent_outputs_size();
+    buffers->state_output = take(max_rows * outputs, DTypeSize(dtype));
+    buffers->kept_state_output = take(limits.max_logits * outputs, DTypeSize(dtype));
+  } else {
+    buffers->state_output = buffers->attention;
+  }
   if (config.mamba) {
     buffers->delta = floats(MambaWorkspaceFloats(DeltaShapeOf(*config.mamba), max_rows));
   }
@@ -125,12 +141,14 @@ void CudaDecoder::PlaceFeedForward(const ModelConfig& config, DType dtype, int64
                                    const Take& take, Buffers* buffers) {
   const auto rows = [&](int64_t width) { return take(max_rows * width, DTypeSize(dtype)); };
   const int64_t shared_ffn = config.experts ? config.experts->shared_ffn_size : 0;
+  const int64_t shared_gate_up =
+      config.experts ? config.linear_rows({}, LinearRole::kSharedGateUp) : 0;
   const auto of_dense = [&](const auto& size) {
-    return config.Widest([&](const LayerConfig& l) { return l.has_experts ? 0 : size(l); });
+    return config.Widest([&](const LayerConfig& l) { return l.has_dense_ffn() ? size(l) : 0; });
   };
   const int64_t gate_up = of_dense(
       [&](const LayerConfig& layer) { return config.linear_rows(layer, LinearRole::kGateUp); });
-  buffers->ffn = rows(std::max({gate_up, 2 * shared_ffn, config.layer_inputs_size()}));
+  buffers->ffn = rows(std::max({gate_up, shared_gate_up, config.layer_inputs_size()}));
   buffers->activated = rows(std::max(
       of_dense([&](const LayerConfig& layer) { return config.ffn_size_of(layer); }), shared_ffn));
   if (config.layer_inputs) {
@@ -148,7 +166,7 @@ void CudaDecoder::PlaceKeptRows(const ModelConfig& config, DType dtype, int64_t 
   if (config.parallel_blocks) {
     buffers->kept_input = take(max_logits * config.hidden_size, DTypeSize(dtype));
   }
-  if (config.last_writer() + 1 < config.layers.size()) {
+  if (KeepsRowNumbers(config)) {
     const auto numbers = [&] { return static_cast<int32_t*>(take(max_logits, sizeof(int32_t))); };
     auto* const slots = static_cast<int64_t*>(take(max_logits, sizeof(int64_t)));
     buffers->kept_rows = {numbers(), numbers(), numbers(), slots};
@@ -169,10 +187,12 @@ void CudaDecoder::PlaceExperts(const ModelConfig& config, DType dtype, int64_t m
   buffers->choices.weights = static_cast<float*>(take(choices, sizeof(float)));
   buffers->choices.groups =
       static_cast<ExpertGroup*>(take(experts.router.num_experts, sizeof(ExpertGroup)));
-  buffers->expert_ffn = take(choices * std::max(2 * experts.ffn_size, config.hidden_size), size);
+  const int64_t gate_up = config.linear_rows({}, LinearRole::kExpertGateUp);
+  buffers->expert_ffn = take(choices * std::max(gate_up, config.expert_input_size()), size);
   buffers->expert_output = buffers->expert_ffn;
   buffers->expert_activated = take(choices * experts.ffn_size, size);
   if (experts.scales_inputs) buffers->expert_inputs = take(choices * config.hidden_size, size);
+  if (experts.latent_size > 0) buffers->expert_latents = take(max_rows * experts.latent_size, size);
   if (experts.shared_ffn_size > 0) buffers->shared = take(max_rows * config.hidden_size, size);
 }
 

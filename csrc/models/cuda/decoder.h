@@ -126,8 +126,9 @@ class CudaDecoder {
     void* output;        // [rows, hidden]: its output; `hidden`, except where both blocks of a
                          // layer read the same input
     void* qkv;           // [rows, gates + q + 2 kv], of latent attention [rows, q], then the values
-    void* attention;     // [rows, q]; of latent attention [rows, heads * latent]. Also what layers
-                         // with states give
+    void* attention;     // [rows, q]; of latent attention [rows, heads * latent]
+    void* state_output;  // [rows, outputs]: of layers with states; `attention`, except where a
+                         // layer has both
     void* delta_inputs;  // [rows, StateInputsRow]: of layers with states, as the next one
     float* delta;
     float* delta_gates;  // of linear attention
@@ -138,28 +139,30 @@ class CudaDecoder {
     void* activated;  // [rows, ffn]
     float* router;    // [rows, router's rows]; what follows is of the experts, by place
     kernels::cuda::ExpertChoices choices;
-    void* expert_ffn;        // [rows * chosen, 2 ffn]
-    void* expert_activated;  // [rows * chosen, ffn]
-    void* expert_output;     // [rows * chosen, hidden], in the memory of expert_ffn
-    void* expert_inputs;     // [rows * chosen, hidden] where they are scaled
-    void* shared;            // [rows, hidden]: output of the shared expert
-    float* layer_inputs;     // [rows, inputs of all layers]
-    float* kept_residual;    // [logits, hidden]
-    void* kept_attention;    // [logits, columns of `attention`]
-    void* kept_input;        // [logits, hidden] where both blocks of a layer read the same input
-    RowNumbers kept_rows;    // [logits] where layers share keys and values
-    void* halves;            // of a draft head: [2 * rows, hidden], tokens and hidden states
-    void* joined;            // [rows, 2 hidden]: the same
-    void* states;            // [rows, what it reads of its target]
-    float* own_states;       // [logits, hidden]: of the last forward
-    float* logits;           // [logits, ld_logits]; on all but the first device [logits, part]
-    float* peer_logits;      // of the first device: the parts of the others, one behind the other
-    void* peer_parts;        // of Peers::Sum
-    float* square_sums;      // [rows, 2]: of q and k, where they are normalized as a whole, or of
-                             // what Mamba-2 gives, [rows]
-    void* square_parts;      // of their Peers::Sum
-    void* decode;            // DecodeAttention's
-    void* splits;            // of decode rows, for each of windows_ in turn
+    void* expert_ffn;         // [rows * chosen, 2 ffn]
+    void* expert_activated;   // [rows * chosen, ffn]
+    void* expert_output;      // [rows * chosen, hidden], in the memory of expert_ffn
+    void* expert_inputs;      // [rows * chosen, hidden] where they are scaled
+    void* expert_latents;     // [rows, latent]: what experts read, then what kExpertsOut reads
+    void* shared;             // [rows, hidden]: output of the shared expert
+    float* layer_inputs;      // [rows, inputs of all layers]
+    float* kept_residual;     // [logits, hidden]
+    void* kept_attention;     // [logits, columns of `attention`]
+    void* kept_state_output;  // [logits, outputs] where a layer has both
+    void* kept_input;         // [logits, hidden] where both blocks of a layer read the same input
+    RowNumbers kept_rows;     // [logits] where KeepsRowNumbers
+    void* halves;             // of a draft head: [2 * rows, hidden], tokens and hidden states
+    void* joined;             // [rows, 2 hidden]: the same
+    void* states;             // [rows, what it reads of its target]
+    float* own_states;        // [logits, hidden]: of the last forward
+    float* logits;            // [logits, ld_logits]; on all but the first device [logits, part]
+    float* peer_logits;       // of the first device: the parts of the others, one behind the other
+    void* peer_parts;         // of Peers::Sum
+    float* square_sums;       // [rows, 2]: of q and k, where they are normalized as a whole, or of
+                              // what Mamba-2 gives, [rows]
+    void* square_parts;       // of their Peers::Sum
+    void* decode;             // DecodeAttention's
+    void* splits;             // of decode rows, for each of windows_ in turn
   };
   // Rows of logits start at multiples of 32 bytes.
   static int64_t LdLogits(const ModelConfig& config) { return RoundUp8(config.vocab_size); }
@@ -184,13 +187,16 @@ class CudaDecoder {
   static int64_t StateInputsRow(const ModelConfig& config) {
     return RoundUp8(config.recurrent_inputs_size());
   }
-  // Of what the last linear of the layer's attention reads.
+  // Of what attention of a layer gives, or what is in its place.
   static int64_t AttentionRow(const ModelConfig& config, const LayerConfig& layer) {
-    return layer.is_recurrent ? config.recurrent_outputs_size() : AttentionSize(config, layer);
+    if (layer.attends()) return AttentionSize(config, layer);
+    return layer.is_recurrent ? config.recurrent_outputs_size() : 0;
   }
   static int64_t WidestAttentionRow(const ModelConfig& config) {
     return config.Widest([&](const LayerConfig& layer) { return AttentionRow(config, layer); });
   }
+  // Whether layers behind the last writer attend, to keys and values of others.
+  static bool KeepsRowNumbers(const ModelConfig& config);
   static size_t DecodeBytes(const ModelConfig& config, int64_t max_splits);
   // The windows of attention that the layers have, each once; 0: none.
   static std::vector<kernels::AttentionWindow> Windows(const ModelConfig& config);
@@ -201,8 +207,8 @@ class CudaDecoder {
                        size_t* bytes);
   // take(elements, bytes of one) is the next part of the memory.
   using Take = std::function<void*(int64_t, size_t)>;
-  static void PlaceStateInputs(const ModelConfig& config, DType dtype, int64_t max_rows,
-                               const Take& take, Buffers* buffers);
+  static void PlaceStates(const ModelConfig& config, DType dtype, const Limits& limits,
+                          const Take& take, Buffers* buffers);
   static void PlaceFeedForward(const ModelConfig& config, DType dtype, int64_t max_rows,
                                const Take& take, Buffers* buffers);
   static void PlaceExperts(const ModelConfig& config, DType dtype, int64_t max_rows,

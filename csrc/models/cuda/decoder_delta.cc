@@ -35,7 +35,7 @@ void CudaDecoder::Ops::RunShortConvolution(size_t layer) {
                     .width = config_.convolution->width,
                     .inputs = buffers_.delta_inputs,
                     .weights = static_cast<const float*>(weights),
-                    .out = buffers_.attention,
+                    .out = buffers_.state_output,
                     .m = num_rows_,
                     .slices = batch_.delta_slices,
                     .slice_of_row = batch_.slice_of_row,
@@ -61,7 +61,7 @@ void CudaDecoder::Ops::RunMamba(size_t layer) {
                  .skip = vector(VectorRole::kSkip),
                  .norm = vector(VectorRole::kDeltaNorm),
                  .norm_eps = config_.norm_eps,
-                 .out = buffers_.attention,
+                 .out = buffers_.state_output,
                  .m = num_rows_,
                  .slices = batch_.delta_slices,
                  .num_slices = batch_.num_delta_slices,
@@ -70,11 +70,10 @@ void CudaDecoder::Ops::RunMamba(size_t layer) {
                  .states = StatesOf(layer),
                  .slot_floats = decoder_.recurrent_.slot_floats,
                  .workspace = buffers_.delta};
-  const int64_t num_parts = config_.mamba->num_group_parts;
-  if (num_parts == 1) return Mamba(args, stream_);
+  if (!config_.mamba->norm_has_parts()) return Mamba(args, stream_);
   const Peer& peer = decoder_.peer_;
   args.square_sums = buffers_.square_sums;
-  args.whole_size = num_parts * config_.mamba->values_size();
+  args.whole_size = config_.mamba->num_group_parts * config_.mamba->values_size();
   Mamba(args, stream_);
   peer.peers->Sum(peer.rank, args.square_sums, RoundUp8(num_rows_), DType::kFloat32,
                   buffers_.square_parts, stream_);
@@ -93,7 +92,7 @@ void CudaDecoder::Ops::RunDeltaRule(size_t layer) {
              .decay_bias = vector(VectorRole::kDecayBias),
              .norm = vector(VectorRole::kDeltaNorm),
              .norm_eps = config_.norm_eps,
-             .out = buffers_.attention,
+             .out = buffers_.state_output,
              .m = num_rows_,
              .slices = batch_.delta_slices,
              .num_slices = batch_.num_delta_slices,

@@ -51,7 +51,8 @@ kernels::cuda::GroupedGemvArgs CudaDecoder::Ops::ExpertArgs(size_t layer, Linear
 void CudaDecoder::Ops::DeferExperts(size_t layer) {
   const auto role = LinearRole::kExpertGateUp;
   if (!config_.experts->scales_inputs) {
-    deferred_experts_ = ExpertArgs(layer, role, input_, buffers_.choices.rows, buffers_.expert_ffn);
+    const void* x = config_.experts->latent_size > 0 ? buffers_.expert_latents : input_;
+    deferred_experts_ = ExpertArgs(layer, role, x, buffers_.choices.rows, buffers_.expert_ffn);
     return;
   }
   kernels::cuda::Spread({.dtype = weights_.dtype,
@@ -96,7 +97,9 @@ void CudaDecoder::Ops::ActivateExperts() {
 
 kernels::cuda::ActivationRule CudaDecoder::Ops::ExpertActivation() const {
   const ExpertConfig& experts = *config_.experts;
-  if (experts.swiglu_limit <= 0) return {.activation = config_.activation};
+  if (experts.swiglu_limit <= 0) {
+    return {.activation = config_.activation, .gated = !config_.arch->plain_ffn};
+  }
   return {.activation = kernels::Activation::kClampedSwiGlu,
           .sharpness = experts.swiglu_sharpness,
           .limit = experts.swiglu_limit};
@@ -126,6 +129,27 @@ void CudaDecoder::Ops::MixNormalizedExperts(size_t layer) {
                            .num_parts = 2,
                            .sum = buffers_.output,
                            .count = num_rows_ * hidden},
+                          stream_);
+}
+
+// Each device has all of both projections. The second one reads what all have given, so that the
+// devices need no sum behind it.
+void CudaDecoder::Ops::MixLatents() {
+  kernels::cuda::MixArgs args = MixOfChosen();
+  args.out = buffers_.expert_latents;
+  args.n = config_.experts->latent_size;
+  kernels::cuda::Mix(args, stream_);
+  SumOverPeers(buffers_.expert_latents, config_.experts->latent_size);
+}
+
+void CudaDecoder::Ops::AddShared() {
+  if (config_.experts->shared_ffn_size == 0) return;
+  SumOverPeers(buffers_.shared);
+  kernels::cuda::AddParts({.dtype = weights_.dtype,
+                           .parts = buffers_.shared,
+                           .num_parts = 2,
+                           .sum = buffers_.output,
+                           .count = num_rows_ * config_.hidden_size},
                           stream_);
 }
 

@@ -148,7 +148,9 @@ bool CudaDecoder::Ops::HasNormsInProducts() const {
       config_.layer_inputs || weights_.layers.front().vector(VectorRole::kLayerScale) != nullptr) {
     return false;
   }
-  const CudaMatrix& first = weights_.layers.front().linear(LinearRole::kQkv).matrix;
+  const auto& layer = weights_.layers.front();
+  const CudaMatrix& first =
+      layer.linear(Attends(layer) ? LinearRole::kQkv : LinearRole::kGateUp).matrix;
   return config_.hidden_size > kNormInQuantizedProduct ||
          first.format == kernels::FormatOf(weights_.dtype);
 }
@@ -186,7 +188,7 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kDeltaGates:
       return LaunchDeltaGates(linear);
     case LinearRole::kDeltaOut:
-      return Defer(LinearArgs(linear, attention_, buffers_.output));
+      return Defer(LinearArgs(linear, state_output_, buffers_.output));
     case LinearRole::kGateUp:
       return Defer(LinearOfInput(linear, buffers_.ffn));
     case LinearRole::kDown:
@@ -208,8 +210,9 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kHeadValueUp:
       break;  // launched by WriteLatents and MakeValues
     case LinearRole::kExpertsIn:
+      return LaunchLinear(LinearArgs(linear, input_, buffers_.expert_latents));
     case LinearRole::kExpertsOut:
-      break;  // of models that CreateCudaModel refuses
+      return LaunchLinear(LinearArgs(linear, buffers_.expert_latents, buffers_.output));
     case LinearRole::kLayerInputGate:
       return LaunchLayerInputGate(linear);
     case LinearRole::kLayerInputUp:
@@ -252,10 +255,14 @@ void CudaDecoder::Ops::ActivateDeferred(const ActivationRule& rule, const void* 
 }
 
 void CudaDecoder::Ops::SumOverPeers(void* values) const {
+  SumOverPeers(values, config_.hidden_size);
+}
+
+void CudaDecoder::Ops::SumOverPeers(void* values, int64_t width) const {
   const Peer& peer = decoder_.peer_;
   if (!peer) return;
-  peer.peers->Sum(peer.rank, values, num_rows_ * config_.hidden_size, weights_.dtype,
-                  buffers_.peer_parts, stream_);
+  peer.peers->Sum(peer.rank, values, num_rows_ * width, weights_.dtype, buffers_.peer_parts,
+                  stream_);
 }
 
 void CudaDecoder::Ops::Head() {

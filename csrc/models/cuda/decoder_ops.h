@@ -30,6 +30,7 @@ class CudaDecoder::Ops {
         rows_(RowsOf(batch)),
         residual_(buffers_.residual),
         attention_(buffers_.attention),
+        state_output_(buffers_.state_output),
         input_(buffers_.hidden),
         listed_(decoder.windows_.size(), kNotListed) {}
 
@@ -55,6 +56,8 @@ class CudaDecoder::Ops {
   void ActivateShared();
   void ActivateExperts();
   void MixExperts();
+  void MixLatents();
+  void AddShared();
   void MixNormalizedExperts(size_t layer);
   void CopyStream(size_t layer);
   bool KeepLastRows();
@@ -122,7 +125,8 @@ class CudaDecoder::Ops {
   void LaunchAddNorm(const Added& added, const Norm& pre_norm, void* input) const;
   // Of one of several devices, whose blocks have computed parts of a sum: makes the whole sum of
   // values in the shape of a block's output.
-  void SumOverPeers(void* values) const;
+  void SumOverPeers(void* values) const;  // of rows of hidden_size
+  void SumOverPeers(void* values, int64_t width) const;
   // Whether products add to the residual, and normalize it, by themselves.
   bool HasNormsInProducts() const;
   // Launches the linear that ends a block, if it was left to do, and returns what is to be added to
@@ -194,6 +198,7 @@ class CudaDecoder::Ops {
   Rows rows_;
   float* residual_;
   void* attention_;
+  void* state_output_;
   void* input_;                           // of the next block
   LastRows last_rows_ = LastRows::kNone;  // that are kept
   Added added_;                           // by the next norm

@@ -71,6 +71,7 @@ void CudaDecoder::Ops::KeepAllRows() {
   std::ranges::fill(listed_, kNotListed);
   residual_ = buffers_.residual;
   attention_ = buffers_.attention;
+  state_output_ = buffers_.state_output;
   input_ = buffers_.hidden;
 }
 
@@ -82,25 +83,29 @@ bool CudaDecoder::Ops::KeepLogitsRows() {
   GatherRows(buffers_.residual, batch_.logits_rows, num_rows_,
              config_.hidden_size * static_cast<int64_t>(sizeof(float)), buffers_.kept_residual,
              stream_);
-  GatherRows(buffers_.attention, batch_.logits_rows, num_rows_,
-             AttentionRow(config_, config_.layers[decoder_.last_writer_]) *
-                 static_cast<int64_t>(DTypeSize(weights_.dtype)),
-             buffers_.kept_attention, stream_);
   residual_ = buffers_.kept_residual;
-  attention_ = buffers_.kept_attention;
+  const auto keep = [&](const void* rows, int64_t width, void* kept) {
+    GatherRows(rows, batch_.logits_rows, num_rows_,
+               width * static_cast<int64_t>(DTypeSize(weights_.dtype)), kept, stream_);
+    return kept;
+  };
+  const LayerConfig& layer = config_.layers[decoder_.last_writer_];
+  attention_ = state_output_ =
+      keep(buffers_.attention, AttentionRow(config_, layer), buffers_.kept_attention);
+  if (layer.attends_beside) {
+    state_output_ =
+        keep(buffers_.state_output, config_.recurrent_outputs_size(), buffers_.kept_state_output);
+  }
   if (config_.parallel_blocks) {
-    GatherRows(buffers_.hidden, batch_.logits_rows, num_rows_,
-               config_.hidden_size * static_cast<int64_t>(DTypeSize(weights_.dtype)),
-               buffers_.kept_input, stream_);
-    input_ = buffers_.kept_input;
+    input_ = keep(buffers_.hidden, config_.hidden_size, buffers_.kept_input);
   }
   return true;
 }
 
-// Layers behind the last keys and values attend with them; otherwise nothing more is asked of rows.
+// Layers behind the last keys and values may attend with them; nothing else is asked of rows there.
 void CudaDecoder::Ops::PickRows() {
   rows_ = {};
-  if (decoder_.last_writer_ + 1 == config_.layers.size()) return;
+  if (!KeepsRowNumbers(config_)) return;
   const RowNumbers& kept = buffers_.kept_rows;
   kernels::cuda::PickRows({.rows = batch_.logits_rows,
                            .m = num_rows_,

@@ -78,6 +78,25 @@ double RelativeError(const std::vector<float>& got, const std::vector<float>& wa
   return std::sqrt(error / norm);
 }
 
+// All streams of all rows of two prompts, and some of some.
+void CheckStatesOfTwoPrompts(Model& device, Model& cpu, double most) {
+  for (const std::vector<int32_t>& streams :
+       {std::vector<int32_t>{0, 1, 2, 3, 4, 5}, {1}, {2}, {3}, {4, 0}, {5}}) {
+    for (const std::vector<int32_t>& rows :
+         {std::vector<int32_t>{0, 5, 16, 17, 18, 22}, {16, 22}, {3}}) {
+      const auto states = [&](Model& model) {
+        TestSequence a(0), b(1);
+        TestBatch batch;
+        batch.Add(a, SomeTokens(17, 1)).Add(b, SomeTokens(6, 3));
+        return ForwardStates(model, batch, rows, streams);
+      };
+      const StatesAndLogits want = states(cpu), got = states(device);
+      EXPECT_LT(RelativeError(got.states, want.states), most) << streams[0] << " " << rows[0];
+      EXPECT_LT(RelativeError(got.logits, want.logits), most) << streams[0] << " " << rows[0];
+    }
+  }
+}
+
 TEST(CudaHiddenStates, AreThoseOfTheCpu) {
   const std::pair<const char*, const char*> models[] = {
       {"LlamaForCausalLM", ""},
@@ -94,30 +113,21 @@ TEST(CudaHiddenStates, AreThoseOfTheCpu) {
   }
 }
 
-// Rows leave in front of the layers that share keys and values where nothing behind is asked of
-// them: all streams of all rows, and some of some rows, are those of the CPU.
-TEST(CudaHiddenStates, OfLayersThatShareKeysAreThoseOfTheCpu) {
-  TinyModel tiny("Gemma4ForCausalLM", kSharing);
-  const auto cpu = tiny.OnCpu();
-  for (const char* dtype : {"float32", "bfloat16"}) {
-    const auto device = tiny.OnDevice(dtype);
-    for (const std::vector<int32_t>& streams :
-         {std::vector<int32_t>{0, 1, 2, 3, 4, 5}, {1}, {2}, {3}, {4, 0}, {5}}) {
-      for (const std::vector<int32_t>& rows :
-           {std::vector<int32_t>{0, 5, 16, 17, 18, 22}, {16, 22}, {3}}) {
-        const auto states = [&](Model& model) {
-          TestSequence a(0), b(1);
-          TestBatch batch;
-          batch.Add(a, SomeTokens(17, 1)).Add(b, SomeTokens(6, 3));
-          return ForwardStates(model, batch, rows, streams);
-        };
-        const StatesAndLogits want = states(*cpu), got = states(*device);
-        const double most = std::string(dtype) == "float32" ? 1e-4 : 5e-2;
-        EXPECT_LT(RelativeError(got.states, want.states), most) << streams[0] << " " << rows[0];
-        EXPECT_LT(RelativeError(got.logits, want.logits), most) << streams[0] << " " << rows[0];
-      }
-    }
+// Rows leave in front of the layers that share keys and values, or of blocks alone behind the last
+// state, where nothing behind is asked of them: all streams of all rows, and some of some rows, are
+// those of the CPU.
+TEST(CudaHiddenStates, OfRowsThatLeaveEarlyAreThoseOfTheCpu) {
+  const std::string beside = std::string(R"("num_hidden_layers": 4, )") + kBesideMamba;
+  const std::pair<const char*, std::string> models[] = {{"Gemma4ForCausalLM", kSharing},
+                                                        {"NemotronHForCausalLM", kSingleBlocks},
+                                                        {"FalconH1ForCausalLM", beside}};
+  for (const auto& [architecture, fields] : models) {
+    SCOPED_TRACE(architecture);
+    TinyModel tiny(architecture, fields);
+    CheckStatesOfTwoPrompts(*tiny.OnDevice(), *tiny.OnCpu(), 1e-4);
   }
+  TinyModel tiny("Gemma4ForCausalLM", kSharing);
+  CheckStatesOfTwoPrompts(*tiny.OnDevice("bfloat16"), *tiny.OnCpu(), 5e-2);
 }
 
 TEST(CudaHiddenStates, AreNearInSixteenBits) {
@@ -135,8 +145,10 @@ TEST(CudaHiddenStates, DoNotChangeTheLogits) {
 #ifdef FAKE_CUBLAS_LT
   setenv("MLC_NATIVE_CUBLASLT_LIB", FAKE_CUBLAS_LT, 1);
 #endif
-  for (const auto& [architecture, fields] :
-       {std::pair{"Qwen3ForCausalLM", R"("head_dim": 16)"}, {"Gemma4ForCausalLM", kSharing}}) {
+  for (const auto& [architecture, fields] : {std::pair{"Qwen3ForCausalLM", R"("head_dim": 16)"},
+                                             {"Gemma4ForCausalLM", kSharing},
+                                             {"NemotronHForCausalLM", kSingleBlocks},
+                                             {"FalconH1ForCausalLM", kBesideMamba}}) {
     TinyModel tiny(architecture, fields);
     const auto model = tiny.OnDevice("bfloat16");
     for (int32_t stream : {1, 2, 3}) {

@@ -72,7 +72,7 @@ struct MambaKernel {
                    .shortest_step = in.shortest_step,
                    .longest_step = in.longest_step,
                    .skip = skip.data(),
-                   .norm = norm.data(),
+                   .norm = in.norm.empty() ? nullptr : norm.data(),
                    .norm_eps = in.norm_eps,
                    .out = out.data() + first * in.shape.values() * element,
                    .m = of.m,
@@ -120,6 +120,17 @@ TEST_F(MambaTest, StepsHaveLimitsAndConvolutionsMayLackABias) {
   in.shortest_step = 0.04f;
   in.longest_step = 0.06f;
   CheckAgainstReference(in, DType::kFloat32);
+}
+
+// Rows behind a norm have others' elements in their sums, and those without one have none.
+TEST_F(MambaTest, TheGateMayBeTheEnd) {
+  for (const DeltaShape& shape : kMambaShapes) {
+    for (const DType dtype : kDTypes) {
+      MambaInputs in = MakeInputs(shape, dtype);
+      in.norm.clear();
+      CheckAgainstReference(in, dtype);
+    }
+  }
 }
 
 // Powers of two change no bit.

@@ -65,6 +65,29 @@ inline constexpr const char* kMambaExperts =
     R"("num_hidden_layers": 3, "layer_types": ["mamba", "attention", "mamba"],
        "mamba_d_state": 20, "mamba_n_groups": 2, "mamba_conv_bias": false, "time_step_limit": [0.01, 0.5])";
 
+// Of NemotronHForCausalLM: layers of one block, of which the last ones have no keys, values or
+// states; the same with experts in groups, of which the first layer has some, and one group of
+// Mamba-2; and without a state.
+inline constexpr const char* kSingleBlocks =
+    R"("hybrid_override_pattern": "-M*M--", "mlp_bias": true)";
+inline constexpr const char* kSingleBlockExperts =
+    R"("hybrid_override_pattern": "EM*E-*", "n_routed_experts": 8, "n_group": 2, "topk_group": 1,
+       "num_experts_per_tok": 3, "moe_intermediate_size": 32,
+       "moe_shared_expert_intermediate_size": 64, "n_groups": 1, "use_conv_bias": false)";
+inline constexpr const char* kSingleBlocksWithoutStates =
+    R"("hybrid_override_pattern": "-*--", "time_step_limit": [0, 1])";
+// Of FalconH1ForCausalLM: attention beside Mamba-2, without its norm and with it.
+#define FALCON_SCALES                                                                            \
+  R"("embedding_multiplier": 3, "lm_head_multiplier": 0.4, "key_multiplier": 0.7, )"             \
+  R"("attention_in_multiplier": 1.3, "attention_out_multiplier": 0.8, "ssm_in_multiplier": 1.2)" \
+  R"(, "ssm_out_multiplier": 0.6, "ssm_multipliers": [0.7, 0.9, 1.1, 1.4, 0.8], )"               \
+  R"("mlp_multipliers": [0.9, 0.7])"
+inline constexpr const char* kBesideMamba = FALCON_SCALES;
+inline constexpr const char* kBesideMambaWithNorm =
+    R"("mamba_rms_norm": true, "mamba_norm_before_gate": false, "mamba_n_groups": 2,
+       "attention_bias": true, )" FALCON_SCALES;
+#undef FALCON_SCALES
+
 // A tiny checkpoint, which a test can load several times.
 class TinyModel {
  public:

@@ -1,6 +1,9 @@
 // CudaModel with layers that differ: chunks of prompts, pages, and heads of 512 elements.
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
 #include "cuda/model_driver.h"
 
 namespace mlc_native {
@@ -8,8 +11,14 @@ namespace {
 
 // Logits of the last row of a prompt in chunks; in 16 bits, of which tiles are computed together.
 TEST(CudaModel, APromptIsTheSameInEveryChunk) {
-  for (const char* fields : {kGemma4Dense, kGemma4Inputs, kGemma4Experts}) {
-    TinyModel tiny("Gemma4ForCausalLM", fields);
+  for (const auto& [architecture, fields] : {std::pair{"Gemma4ForCausalLM", kGemma4Dense},
+                                             {"Gemma4ForCausalLM", kGemma4Inputs},
+                                             {"Gemma4ForCausalLM", kGemma4Experts},
+                                             {"NemotronHForCausalLM", kSingleBlocks},
+                                             {"NemotronHForCausalLM", kSingleBlockExperts},
+                                             {"FalconH1ForCausalLM", kBesideMamba}}) {
+    SCOPED_TRACE(architecture);
+    TinyModel tiny(architecture, fields);
     ModelSource source = tiny.Source("bfloat16");
     source.deterministic = true;
     const auto model = tiny.Load(source);
@@ -31,12 +40,32 @@ TEST(CudaModel, APromptIsTheSameInEveryChunk) {
 
 // Bytes of a token in the pages: each layer with keys and values of its own has its own size.
 TEST(CudaModel, LayersHavePagesOfTheirOwnSize) {
-  const auto bytes = [](const char* fields) {
-    TinyModel tiny("Gemma4ForCausalLM", fields);
+  const auto bytes = [](const char* architecture, const char* fields) {
+    TinyModel tiny(architecture, fields);
     return LoadCudaModel(tiny.Source("float16"))->metadata().kv_bytes_per_token;
   };
-  EXPECT_EQ(bytes(kGemma4Dense), 2 * 2 * (3 * 2 * 16 + 2 * 32));
-  EXPECT_EQ(bytes(kGemma4Inputs), 2 * 2 * (2 * 2 * 16 + 2 * 32));  // without the last two
+  EXPECT_EQ(bytes("Gemma4ForCausalLM", kGemma4Dense), 2 * 2 * (3 * 2 * 16 + 2 * 32));
+  EXPECT_EQ(bytes("Gemma4ForCausalLM", kGemma4Inputs),
+            2 * 2 * (2 * 2 * 16 + 2 * 32));                                 // without the last two
+  EXPECT_EQ(bytes("NemotronHForCausalLM", kSingleBlocks), 2 * 2 * 2 * 16);  // of one of six
+  EXPECT_EQ(bytes("FalconH1ForCausalLM", kBesideMamba), 2 * 2 * 2 * 2 * 8);
+}
+
+// Attention, Mamba-2, blocks without a gate and experts with weights of few bits.
+TEST(CudaModel, QuantizedBlocksAreNearFloat32) {
+  for (const auto& [architecture, fields] : {std::pair{"NemotronHForCausalLM", kSingleBlocks},
+                                             {"NemotronHForCausalLM", kSingleBlockExperts},
+                                             {"FalconH1ForCausalLM", kBesideMamba}}) {
+    SCOPED_TRACE(architecture);
+    TinyModel tiny(architecture, fields);
+    const std::vector<float> want = SomeSteps(*tiny.OnCpu());
+    EXPECT_LT(Difference(SomeSteps(*tiny.OnDevice("float16")), want), 1e-2);
+    ModelSource source = tiny.Source("float16");
+    source.quantization = WeightQuantization::kQ8;
+    EXPECT_LT(Difference(SomeSteps(*tiny.Load(source)), want), 5e-2);
+    source.quantization = WeightQuantization::kQ4;
+    EXPECT_LT(Difference(SomeSteps(*tiny.Load(source)), want), 5e-1);
+  }
 }
 
 // Heads of 512 elements, as Gemma 4 has them.

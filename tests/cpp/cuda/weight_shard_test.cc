@@ -171,6 +171,29 @@ TEST(ShardOf, OtherNumbersAreRefusedWithThoseThatAreAllowed) {
               HasSubstr("must be 1 for"));
 }
 
+// Of layers that are one block alone, each size counts where there is such a block.
+TEST(ShardOf, SizesOfBlocksThatNoLayerHasAreNoMatter) {
+  const auto divides = [](const std::string& pattern, const std::string& fields, int64_t shards) {
+    try {
+      ShardOf(Config("NemotronHForCausalLM",
+                     R"("hybrid_override_pattern": ")" + pattern + R"(", )" + fields),
+              shards);
+    } catch (const InvalidConfig& refused) {
+      return std::string(refused.what());
+    }
+    return std::string();
+  };
+  const std::string experts = R"("moe_intermediate_size": 32,
+      "moe_shared_expert_intermediate_size": 32, "intermediate_size": 44)";
+  EXPECT_EQ(divides("ME*", experts, 2), "");
+  EXPECT_THAT(divides("ME*-", experts, 2), HasSubstr("a feed-forward size of 44, experts of"));
+  EXPECT_THAT(divides("ME*", experts, 3),
+              HasSubstr("4 heads in 2 groups of Mamba-2, experts of size 32"));
+  const std::string heads = R"("num_attention_heads": 6, "num_key_value_heads": 3)";
+  EXPECT_EQ(divides("M-", heads, 2), "");
+  EXPECT_THAT(divides("M-*", heads, 2), HasSubstr("6 query heads, 3 KV heads"));
+}
+
 constexpr const char* kLatents = R"("q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16,
     "qk_rope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 3, "num_experts_per_tok": 3,
     "n_group": 1, "topk_group": 1, "moe_intermediate_size": 16)";

@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 from planted import (
+    blocks_on_gpus,
     delta_rule,
     engine,
     guesses_ahead,
@@ -46,6 +47,7 @@ PARTS_OF_BUGS = (
     shards,
     states_on_gpus,
     latent_experts,
+    blocks_on_gpus,
 )
 BUGS = [bug for part in PARTS_OF_BUGS for bug in part.BUGS]
 

@@ -1,8 +1,9 @@
-"""Short convolutions and Mamba-2 on CUDA, through the emulator: logits and tokens of transformers,
-and what is refused."""
+"""Short convolutions and Mamba-2 on CUDA, through the emulator, also beside attention and in layers
+of one block alone: logits and tokens of transformers, and what is refused."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_model import find_test_library
-from paged_driver import PagedModel, PagedSequence, relative_error, transformers_logits
+from paged_driver import (
+    PagedModel,
+    PagedSequence,
+    random_tokens,
+    relative_error,
+    transformers_logits,
+)
+from quantized_checkpoints import FORMATS, quantize_checkpoint
 
-from mlc_native import EngineConfig, MLCEngine
+from mlc_native import EngineConfig, GenerationConfig, MLCEngine, SyncMLCEngine
 from mlc_native.errors import InvalidConfig, LoadError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
@@ -22,6 +30,15 @@ PROMPT = list(range(3, 103))
 # Sizes on devices are multiples of 4.
 BAMBA = {"mamba_n_heads": 48, "mamba_d_head": 4, "mamba_d_state": 12}
 GRANITE_MOE = {"mamba_d_state": 36}
+# Attention behind experts, and a last block whose state no other one follows.
+BLOCKS_WITH_EXPERTS_FIRST = {
+    "layers_block_type": ["moe", "full_attention", "moe", "linear_attention"],
+}
+BLOCKS_WITHOUT_STATES = {"layers_block_type": ["mlp", "full_attention", "mlp"]}
+FALCON_WITH_NORM = {
+    "mamba_rms_norm": True, "mamba_norm_before_gate": False, "attention_bias": True,
+    "mlp_bias": True, "mamba_conv_bias": False,
+}  # fmt: skip
 
 
 def library() -> str:
@@ -38,6 +55,14 @@ def library() -> str:
         ("tiny-granitemoehybrid_mamba", {}),
         ("tiny-granitemoehybrid_moe", GRANITE_MOE),
         ("tiny-bamba", BAMBA),
+        ("tiny-nemotron_h", {}),
+        ("tiny-nemotron_h", BLOCKS_WITHOUT_STATES),
+        ("tiny-nemotron_h_moe", {}),
+        ("tiny-nemotron_h_moe", BLOCKS_WITH_EXPERTS_FIRST),
+        ("tiny-nemotron_h_moe", {"moe_latent_size": 40}),
+        ("tiny-nemotron_h_moe", {"moe_latent_size": 72, "mlp_bias": True}),
+        ("tiny-falcon_h1", {}),
+        ("tiny-falcon_h1", FALCON_WITH_NORM),
     ],
 )
 def test_cuda_has_the_logits_and_tokens_of_transformers(
@@ -57,24 +82,107 @@ def test_cuda_has_the_logits_and_tokens_of_transformers(
     assert np.median(errors) < 0.05
 
 
+# So that rows have whole groups of each format.
+GROUPED = {"hidden_size": 128, "head_dim": 32, "intermediate_size": 256}
+GROUPED_SIZES: dict[str, dict[str, Any]] = {
+    "tiny-falcon_h1": {**GROUPED, "mamba_d_ssm": 128, "mamba_d_head": 16, "mamba_d_state": 24},
+    "tiny-nemotron_h": {**GROUPED, "mamba_head_dim": 16, "ssm_state_size": 24},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("like", GROUPED_SIZES)
+@pytest.mark.parametrize("form", ["gptq-4-sym", "awq", "compressed-int8-channel"])
+def test_quantized_checkpoints_have_the_logits_of_their_values(
+    tmp_path: Path, like: str, form: str
+) -> None:
+    source = make_checkpoint(like, tmp_path / "m", overrides=GROUPED_SIZES[like])
+    quantize_checkpoint(source, tmp_path / "stored", tmp_path / "values", FORMATS[form])
+
+    def logits(folder: str, **settings: Any) -> np.ndarray:
+        work = [(PagedSequence(list(PROMPT)), len(PROMPT))]
+        return PagedModel(tmp_path / folder, **settings).forward(work, "all")
+
+    wanted = logits("values", dtype="float32")
+    for dtype, most in (("float32", 1e-4), ("float16", 2e-2)):
+        assert relative_error(logits("stored", model_lib=library(), dtype=dtype), wanted) < most
+
+
+def answers(path: Path, prompts: list[list[int]], **settings: Any) -> tuple[list[Any], int]:
+    """The greedy tokens after the prompts with their log-probabilities, and preempted sequences."""
+    sizes = {"max_single_sequence_length": 96, "num_threads": 1, "dtype": "float32"}
+    engine = SyncMLCEngine(
+        str(path),
+        settings.pop("device", "cuda:0"),
+        model_lib=settings.pop("model_lib", None),
+        engine_config=EngineConfig(**sizes, **settings),
+    )
+    request = GenerationConfig(max_tokens=40, temperature=0, logprobs=True, top_logprobs=2)
+    found = [json.loads(token) for answer in engine.generate(prompts, request)[1]
+             for token in answer[0]]  # fmt: skip
+    preempted = engine.metrics().metrics["num_preemptions"]
+    engine._engine().debug_call("audit_pages")
+    engine.unload()
+    return found, preempted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize(
-    ("overrides", "missing"),
+    "like",
+    ["tiny-granitemoehybrid_mamba", "tiny-nemotron_h", "tiny-nemotron_h_moe", "tiny-falcon_h1"],
+)
+def test_batches_chunks_and_preempted_sequences_have_the_answers_of_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, like: str, shards: int
+) -> None:
+    """Sequences of which few fit at a time, so they begin anew, and chunks that are shorter than
+    their prompts."""
+    nccl = find_test_library("libmlc_native_fake_nccl.so", "MLC_NATIVE_FAKE_NCCL_LIB")
+    monkeypatch.setenv("MLC_NATIVE_NCCL_LIB", nccl)
+    if like == "tiny-granitemoehybrid_mamba":
+        path = make_checkpoint(like, tmp_path / "m", overrides={"shared_intermediate_size": 64})
+    else:
+        path = make_checkpoint(like, tmp_path / "m")
+    prompts = [random_tokens(length, 512, seed=length) for length in (20, 3, 25, 18)]
+    alone = [answers(path, [prompt], device="cpu", max_num_sequence=1)[0] for prompt in prompts]
+    got, preempted = answers(
+        path, prompts, model_lib=library(), tensor_parallel_shards=shards, max_num_sequence=4,
+        prefill_chunk_size=16, max_total_sequence_length=112, prefix_cache_mode="disable",
+    )  # fmt: skip
+    want = [token for answer in alone for token in answer]
+    assert preempted > 0
+    assert [token["token"] for token in got] == [token["token"] for token in want]
+    for ours, theirs in zip(got, want, strict=True):
+        assert ours["logprob"] == pytest.approx(theirs["logprob"], abs=1e-4)
+        assert [top["token"] for top in ours["top_logprobs"]] == [
+            top["token"] for top in theirs["top_logprobs"]
+        ]
+
+
+@pytest.mark.parametrize(
+    ("like", "overrides", "missing"),
     [
-        ({}, "mamba_d_state.*multiple of 4, at most 256"),
-        ({"mamba_d_state": 264}, "mamba_d_state.*at most 256"),
-        ({"mamba_d_state": 8}, "mamba_d_head.*multiple of 4"),
+        ("tiny-bamba", {}, "mamba_d_state.*multiple of 4, at most 256"),
+        ("tiny-bamba", {"mamba_d_state": 264}, "mamba_d_state.*at most 256"),
+        ("tiny-bamba", {"mamba_d_state": 8}, "mamba_d_head.*multiple of 4"),
+        ("tiny-nemotron_h", {"ssm_state_size": 18}, "ssm_state_size.*multiple of 4, at most 256"),
+        ("tiny-nemotron_h", {"mamba_head_dim": 18}, "mamba_head_dim.*multiple of 4"),
+        ("tiny-falcon_h1", {"mamba_d_state": 18}, "mamba_d_state.*multiple of 4, at most 256"),
     ],
 )
 def test_sizes_that_kernels_lack_are_refused_by_name(
-    tmp_path: Path, overrides: dict[str, Any], missing: str
+    tmp_path: Path, like: str, overrides: dict[str, Any], missing: str
 ) -> None:
-    path = make_checkpoint("tiny-bamba", tmp_path / "m", overrides=overrides)
+    path = make_checkpoint(like, tmp_path / "m", overrides=overrides)
     with pytest.raises(LoadError, match=missing):
         PagedModel(path, model_lib=library())
 
 
-def test_heads_that_gpus_cannot_divide_are_refused_by_name(tmp_path: Path) -> None:
-    path = make_checkpoint("tiny-granitemoehybrid_mamba", tmp_path / "m")
+@pytest.mark.parametrize(
+    "like", ["tiny-granitemoehybrid_mamba", "tiny-nemotron_h", "tiny-falcon_h1"]
+)
+def test_heads_that_gpus_cannot_divide_are_refused_by_name(tmp_path: Path, like: str) -> None:
+    path = make_checkpoint(like, tmp_path / "m")
     config = EngineConfig(tensor_parallel_shards=4)  # of two groups
     with pytest.raises(InvalidConfig, match="in 2 groups of Mamba-2"):
         MLCEngine(str(path), "cuda:0", model_lib=library(), engine_config=config)

@@ -60,6 +60,14 @@ OVERRIDES: dict[str, Any] = {
     "tiny-granitemoehybrid_mamba-of-one-group": {
         "shared_intermediate_size": 64, "mamba_n_groups": 1,
     },
+    "tiny-nemotron_h_moe": {
+        "moe_intermediate_size": 64, "moe_shared_expert_intermediate_size": 96,
+    },
+    "tiny-nemotron_h_moe-of-latents": {
+        "moe_intermediate_size": 64, "moe_shared_expert_intermediate_size": 96,
+        "moe_latent_size": 72, "mlp_bias": True,
+    },
+    "tiny-falcon_h1-of-one-group": {"mamba_n_groups": 1},
 }  # fmt: skip
 STATES = [
     ("tiny-qwen3_5", 4),  # a value head for each key head, biases, and fewer KV heads than GPUs
@@ -70,6 +78,11 @@ STATES = [
     ("tiny-lfm3", 2),  # 16 heads with a gate each
     ("tiny-granitemoehybrid_mamba", 2),  # heads of a group each
     ("tiny-granitemoehybrid_mamba-of-one-group", 4),
+    ("tiny-nemotron_h", 2),  # layers of one block, with heads of a group each
+    ("tiny-nemotron_h_moe", 4),  # of one group
+    ("tiny-nemotron_h_moe-of-latents", 4),  # which experts read, with biases
+    ("tiny-falcon_h1", 2),  # attention beside states
+    ("tiny-falcon_h1-of-one-group", 4),  # without a norm of the heads
 ]
 # Windows end within a prompt, and the layers behind them have other heads.
 NARROW = {"sliding_window": 12}
@@ -103,7 +116,7 @@ def make_folder(kind: str, folder: Path) -> Path:
     """A checkpoint whose weights are stored in this way, or of this shape."""
     if kind.startswith("tiny-"):
         return make_checkpoint(
-            kind.removesuffix("-of-one-group"), folder / "source", overrides=OVERRIDES.get(kind)
+            kind.partition("-of-")[0], folder / "source", overrides=OVERRIDES.get(kind)
         )
     if kind.startswith("latent-"):
         source = make_checkpoint("tiny-deepseek_v2", folder / "source", overrides=LATENT_SIZES)

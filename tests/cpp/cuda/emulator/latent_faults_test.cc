@@ -5,6 +5,7 @@
 
 namespace mlc_native::kernels::cuda {
 namespace {
+namespace latent_faults {  // faults of other attention have the same names
 
 // ---- Planted bugs ----
 
@@ -168,5 +169,6 @@ TEST_F(LatentFaultsTest, SumsOfAnotherScaleShow) {
   EXPECT_TRUE(IsFoundInWideHeads<NoScaling>());
 }
 
+}  // namespace latent_faults
 }  // namespace
 }  // namespace mlc_native::kernels::cuda

@@ -125,8 +125,8 @@ MAMBA_BUGS = [
     ),
     _mamba(
         "the norm does not wait for what it reads",
-        "weight(a.norm + first, size);\n  WaitForPrevious();\n",
-        "weight(a.norm + first, size);\n",
+        ": a.norm + first, size);\n  WaitForPrevious();\n",
+        ": a.norm + first, size);\n",
     ),
     _mamba(
         "rows are read before all are there",
@@ -222,13 +222,23 @@ MAMBA_BUGS = [
     ),
     _mamba(
         "all groups share a weight of the norm",
-        "weight(a.norm + first, size)",
-        "weight(a.norm, size)",
+        "nullptr : a.norm + first, size)",
+        "nullptr : a.norm, size)",
     ),
     _mamba(
         "the norm is of all groups",
         "x.InverseNorm(size, a.norm_eps, sums)",
         "x.InverseNorm(shape.values(), a.norm_eps, sums)",
+    ),
+    _mamba(
+        "without a norm, there is no gate either",
+        "if constexpr (kEnd != MambaEnd::kNorm) {",
+        "if constexpr (kEnd != MambaEnd::kNorm && kEnd != MambaEnd::kGate) {",
+    ),
+    _mamba(
+        "without a norm, the rows end as sums of squares",
+        "return LaunchMambaFinish<T, MambaEnd::kGate>(kernel, stream);",
+        "return LaunchMambaFinish<T, MambaEnd::kSquareSums>(kernel, stream);",
     ),
     _mamba(
         "each of several devices normalizes its own elements",
