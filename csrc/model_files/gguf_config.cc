@@ -44,6 +44,7 @@ constexpr Renamed kIntegers[] = {
     {"leading_dense_block_count", "moe_layer_start_index"},
     {"leading_dense_block_count", "num_dense_layers"},
     {"interleave_moe_layer_step", "moe_layer_interval"},
+    {"interleave_moe_layer_step", "interleave_moe_layer_step"},
     {"full_attention_interval", "full_attention_interval"},
     {"ssm.group_count", "linear_num_key_heads"},
     {"ssm.state_size", "linear_key_head_dim"},
@@ -65,6 +66,7 @@ constexpr Renamed kNumbers[] = {
     {"logit_scale", "logits_scaling"},
     {"logit_scale", "logit_scale"},
     {"expert_weights_scale", "routed_scaling_factor"},
+    {"expert_weights_scale", "route_scale"},
 };
 
 class ConfigWriter {
@@ -168,8 +170,9 @@ class ConfigWriter {
       json_.Add(field, qkv_bias);
     }
     for (const char* field : {"use_qk_norm", "qk_layernorm"}) {
-      json_.Add(field, Has("blk.0.attn_q_norm.weight"));
+      json_.Add(field, family_.is_chunked ? !IsMaverick() : Has("blk.0.attn_q_norm.weight"));
     }
+    json_.Add("mup_enabled", true);  // of all files with AFMoE
     Add("is_causal", file_.Bool(Key("attention.causal")));
     json_.Add("attention_out_bias", Has("blk.0.attn_output.bias"));
     json_.Add("mlp_bias", Has("blk.0.ffn_up.bias")).Add("lm_head_bias", Has("output.bias"));
@@ -185,6 +188,7 @@ class ConfigWriter {
     const bool is_of_kv = key == "attention.head_count_kv";
     const bool is_of_heads = is_of_kv || key == "attention.key_length";
     const bool is_of_ffn = key == "feed_forward_length";
+    if (family_.is_chunked) return is_of_ffn || key == "expert_feed_forward_length";
     if (family_.mamba == GgufMamba::kSingleBlocks) return is_of_kv || is_of_ffn;
     if (family_.has_convolutions || family_.mamba == GgufMamba::kSomeLayers) return is_of_kv;
     return family_.layers_differ ? is_of_heads || is_of_ffn : family_.is_latent && is_of_heads;
@@ -193,8 +197,29 @@ class ConfigWriter {
   void WriteSizes() {
     if (family_.layers_differ) return WriteGgufLayerSizes(parts_, family_.name, json_);
     WriteGgufRecurrentLayers(parts_, family_, json_);
+    if (family_.is_chunked) WriteChunks();
     family_.is_latent ? WriteLatentSizes() : WriteDerivedSizes();
     if (!family_.lacks_ropes) WriteRope();
+  }
+
+  // As llama.cpp tells the models of Llama 4 apart, of which one does not normalize heads.
+  bool IsMaverick() const { return file_.Integer(Key("expert_count")).value_or(0) == 128; }
+
+  // What llama.cpp knows by the family: the size of chunks and which layers have rope. A window of 0
+  // says that no layer has chunks and all have rope.
+  void WriteChunks() {
+    constexpr int64_t kSize = 8192, kInterval = 4;
+    json_.Add("intermediate_size_mlp", Required("feed_forward_length"))
+        .Add("intermediate_size", Required("expert_feed_forward_length"));
+    Require("interleave_moe_layer_step");
+    const std::string pattern = Key("attention.sliding_window_pattern");
+    if (file_.Has(pattern) && (file_.IsList(pattern) || file_.Integer(pattern) != kInterval)) {
+      file_.Fail(pattern, "is supported as " + std::to_string(kInterval) + " alone");
+    }
+    const bool has_chunks = file_.Integer(Key("attention.sliding_window")).value_or(kSize) != 0;
+    json_.Name("attention_chunk_size");
+    has_chunks ? json_.Put(kSize) : json_.Null();
+    json_.Add("no_rope_layer_interval", has_chunks ? kInterval : NumLayers().value_or(0) + 1);
   }
 
   int64_t Required(std::string_view key) const {

@@ -101,6 +101,25 @@ constexpr GgufTensorName kHunYuanMoe[] = {
     {"ffn_up_shexp", "mlp.shared_mlp.up_proj"},
     {"ffn_down_shexp", "mlp.shared_mlp.down_proj"},
 };
+constexpr GgufTensorName kAfmoe[] = {
+    {"attn_gate", "self_attn.gate_proj"},
+    {"ffn_norm", "pre_mlp_layernorm"},
+    {"post_ffw_norm", "post_mlp_layernorm"},
+    {"ffn_gate_inp", "mlp.router.gate"},
+    {"exp_probs_b", "mlp.expert_bias", false, 1},
+};
+constexpr GgufTensorName kLlama4[] = {
+    {"ffn_gate", "feed_forward.gate_proj"},
+    {"ffn_up", "feed_forward.up_proj"},
+    {"ffn_down", "feed_forward.down_proj"},
+    {"ffn_gate_inp", "feed_forward.router"},
+    {"ffn_gate_exps", "feed_forward.experts.#.gate_proj"},
+    {"ffn_up_exps", "feed_forward.experts.#.up_proj"},
+    {"ffn_down_exps", "feed_forward.experts.#.down_proj"},
+    {"ffn_gate_shexp", "feed_forward.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "feed_forward.shared_expert.up_proj"},
+    {"ffn_down_shexp", "feed_forward.shared_expert.down_proj"},
+};
 constexpr GgufTensorName kErnieMoe[] = {
     {"exp_probs_b", "mlp.moe_statics.e_score_correction_bias", false, 2},
 };
@@ -262,6 +281,15 @@ constexpr GgufFamily kFamilies[] = {
      .is_latent = true,
      .gating = GgufGating::kSoftmax,
      .names = kLatent},
+    {.name = "llama4",
+     .architecture = "Llama4ForCausalLM",
+     .is_chunked = true,
+     .gating = GgufGating::kSigmoid,
+     .names = kLlama4},
+    {.name = "afmoe",
+     .architecture = "AfmoeForCausalLM",
+     .gating = GgufGating::kSigmoid,
+     .names = kAfmoe},
     {.name = "minimax-m2", .architecture = "MiniMaxM2ForCausalLM", .gating = GgufGating::kSigmoid},
     {.name = "gpt-oss",
      .architecture = "GptOssForCausalLM",

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from planted import (
     blocks_on_gpus,
+    chunks_and_gates,
     delta_rule,
     engine,
     guesses_ahead,
@@ -48,6 +49,7 @@ PARTS_OF_BUGS = (
     states_on_gpus,
     latent_experts,
     blocks_on_gpus,
+    chunks_and_gates,
 )
 BUGS = [bug for part in PARTS_OF_BUGS for bug in part.BUGS]
 

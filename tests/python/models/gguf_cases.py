@@ -106,6 +106,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 64,
     },
     "tiny-minimax_m2": {"intermediate_size": 64},
+    "tiny-llama4_text": {
+        "intermediate_size": 64,
+        "no_rope_layers": None,
+        "attention_chunk_size": 8192,
+        "floor_scale": 8192,
+        "attn_scale": 0.1,
+    },
+    "tiny-afmoe": {"moe_intermediate_size": 64, "global_attn_every_n_layers": 4},
     "tiny-dots1": {
         "moe_intermediate_size": 64,
         "sliding_window": None,

@@ -61,6 +61,8 @@ ARCHITECTURES = {
     "DeepseekV3ForCausalLM": Arch.DEEPSEEK2,
     "Glm4MoeLiteForCausalLM": Arch.DEEPSEEK2,
     "Mistral4ForCausalLM": Arch.DEEPSEEK2,  # as which there is Mistral Large 3
+    "Llama4ForCausalLM": Arch.LLAMA4,
+    "AfmoeForCausalLM": Arch.AFMOE,
     "MiniMaxM2ForCausalLM": Arch.MINIMAXM2,
     "Dots1ForCausalLM": Arch.DOTS1,
     "ExaoneMoeForCausalLM": Arch.EXAONE_MOE,
@@ -197,7 +199,9 @@ def change_of(arch: Arch, config: Config, name: str) -> Change:
         return gpt_oss_change(plain)
     if arch in (Arch.GRANITE_MOE, Arch.GRANITE_HYBRID) and (change := granite_change(plain)):
         return change
-    turn = turned if arch == Arch.QWEN3VLMOE else lambda tensor: tensor
+    if plain.endswith(".expert_bias"):
+        return Change((f"{plain}.bias",))
+    turn = turned if arch in (Arch.QWEN3VLMOE, Arch.LLAMA4) else lambda tensor: tensor
     if name.endswith("experts.gate_up_proj"):
         names = gate_and_up(plain, "gate_up_proj", ".weight")
         return Change(names, lambda t: np.split(turn(t), 2, axis=-2),
@@ -268,7 +272,8 @@ def add_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
     writer.add_block_count(config["num_hidden_layers"] + guessing)
     writer.add_nextn_predict_layers(guessing)
     if "intermediate_size" in config:
-        writer.add_feed_forward_length(config["intermediate_size"])
+        dense = config.get("intermediate_size_mlp", config["intermediate_size"])
+        writer.add_feed_forward_length(dense)
     writer.add_head_count(heads)
     latent = arch in LATENT
     writer.add_head_count_kv(1 if latent else config["num_key_value_heads"])
@@ -407,9 +412,9 @@ def add_experts(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
         ),
         writer.add_expert_group_count: ("n_group",),
         writer.add_expert_group_used_count: ("topk_group",),
-        writer.add_expert_weights_scale: ("routed_scaling_factor",),
+        writer.add_expert_weights_scale: ("routed_scaling_factor", "route_scale"),
         writer.add_leading_dense_block_count: ("first_k_dense_replace", "moe_layer_start_index"),
-        writer.add_interleave_moe_layer_step: ("moe_layer_interval",),
+        writer.add_interleave_moe_layer_step: ("moe_layer_interval", "interleave_moe_layer_step"),
     }  # fmt: skip
     for add, names in keys.items():
         found = [config[name] for name in names if config.get(name) is not None]
@@ -417,7 +422,9 @@ def add_experts(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
             add(found[0][0] if isinstance(found[0], list) else found[0])
     if "mlp_layer_types" in config:
         writer.add_leading_dense_block_count(config["mlp_layer_types"].count("dense"))
-    if arch in (Arch.GPT_OSS, Arch.MINIMAXM2):
+    if arch == Arch.AFMOE:
+        writer.add_leading_dense_block_count(config["num_dense_layers"])
+    if arch in (Arch.GPT_OSS, Arch.LLAMA4, Arch.MINIMAXM2):
         writer.add_expert_feed_forward_length(config["intermediate_size"])
     if arch in LATENT and not config.get("old_converter"):
         softmax = config["model_type"] in ("deepseek_v2", "mistral4")

@@ -163,6 +163,7 @@ def test_batches_chunks_and_preempted_sequences_have_the_answers_of_the_cpu(
     ("like", "overrides", "missing"),
     [
         ("tiny-bamba", {}, "mamba_d_state.*multiple of 4, at most 256"),
+        ("tiny-lfm3", {"num_attention_heads": 4}, "num_attention_heads.*multiple of 8"),
         ("tiny-bamba", {"mamba_d_state": 264}, "mamba_d_state.*at most 256"),
         ("tiny-bamba", {"mamba_d_state": 8}, "mamba_d_head.*multiple of 4"),
         ("tiny-nemotron_h", {"ssm_state_size": 18}, "ssm_state_size.*multiple of 4, at most 256"),
