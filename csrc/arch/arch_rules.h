@@ -72,7 +72,7 @@ enum class WindowRule : uint8_t {
   kFromLayerIfAny,    // layers max_window_layers and up, unless sliding_window is null; or
                       // layer_types
   kByType,            // layer_types; absent: none
-  kGivenByType,       // layer_types, which must be there
+  kEveryFourth,       // layers 4, 8, 12, ...; or layer_types
   kChunksWithRope,  // attention_chunk_size, and a chunk of so many tokens instead: the layers with
                     // rope; or layer_types ("chunked_attention")
 };

@@ -117,7 +117,7 @@ constexpr ArchSpec Lfm3() {
   spec.has_attention_gates = {.field = "use_attention_gate", .absent = true};
   spec.qkv_bias = kAttentionBias;
   spec.out_bias = kAttentionBias;
-  spec.window_rule = WindowRule::kGivenByType;
+  spec.window_rule = WindowRule::kEveryFourth;
   spec.local_rope = true;
   spec.proportional_rope = true;
   spec.defaults.vocab_size = 128000;

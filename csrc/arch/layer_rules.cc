@@ -55,7 +55,8 @@ std::vector<bool> DefaultWindows(const ConfigFields& fields, const ArchSpec& arc
         (rule == WindowRule::kWithoutRope && window > 0 && !has_rope) ||
         (rule == WindowRule::kEveryButNth && (i + 1) % nth != 0) ||
         (rule == WindowRule::kEveryButNthIfAny && window > 0 && (i + 1) % nth != 0) ||
-        (rule == WindowRule::kEveryButFirstOfN && i % nth != 0);
+        (rule == WindowRule::kEveryButFirstOfN && i % nth != 0) ||
+        (rule == WindowRule::kEveryFourth && i > 0 && i % 4 == 0);
   }
   return has;
 }
@@ -92,9 +93,6 @@ void ReadWindows(const ConfigFields& fields, const ArchSpec& arch, Layers& layer
       has_window ? fields.Integer("sliding_window", arch.defaults.sliding_window, 1, kMaxPositions)
                  : 0;
   const bool by_type = rule != WindowRule::kAllLayers && fields.Has("layer_types");
-  if (rule == WindowRule::kGivenByType && !by_type) {
-    fields.FailValue("layer_types", "a list with the type of each layer");
-  }
   std::vector<bool> has =
       by_type ? LayersOfType(fields, layers.size(), "sliding_attention", OtherTypes(arch))
               : DefaultWindows(fields, arch, layers, window);

@@ -8,7 +8,8 @@
 namespace mlc_native {
 namespace {
 
-// Without layer_types, every layer attends unless full_attn_idxs lists those that do.
+// Without layer_types, every layer attends unless full_attn_idxs lists those that do. In a family
+// with windows, layers with one do, and layers 2, 6, 10, ...
 void ReadKinds(const ConfigFields& fields, const ArchSpec& arch, std::vector<LayerConfig>& layers) {
   constexpr char kAttending[] = "full_attn_idxs";
   static constexpr std::string_view kWindows[] = {"sliding_attention"};
@@ -17,6 +18,12 @@ void ReadKinds(const ConfigFields& fields, const ArchSpec& arch, std::vector<Lay
     if (arch.window_rule != WindowRule::kNever) others = kWindows;
     const std::vector<bool> has = LayersOfType(fields, layers.size(), "conv", others);
     for (size_t i = 0; i < has.size(); ++i) layers[i].is_recurrent = has[i];
+    return;
+  }
+  if (arch.window_rule != WindowRule::kNever) {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      layers[i].is_recurrent = layers[i].window.size == 0 && i % 4 != 2;
+    }
     return;
   }
   if (!fields.Has(kAttending)) return;

@@ -205,8 +205,8 @@ class ConfigWriter {
   // As llama.cpp tells the models of Llama 4 apart, of which one does not normalize heads.
   bool IsMaverick() const { return file_.Integer(Key("expert_count")).value_or(0) == 128; }
 
-  // What llama.cpp knows by the family: the size of chunks and which layers have rope. A window of 0
-  // says that no layer has chunks and all have rope.
+  // What llama.cpp knows by the family: the size of chunks and which layers have rope. A window of
+  // 0 says that no layer has chunks and all have rope.
   void WriteChunks() {
     constexpr int64_t kSize = 8192, kInterval = 4;
     json_.Add("intermediate_size_mlp", Required("feed_forward_length"))

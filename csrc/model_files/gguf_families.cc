@@ -102,10 +102,8 @@ constexpr GgufTensorName kHunYuanMoe[] = {
     {"ffn_down_shexp", "mlp.shared_mlp.down_proj"},
 };
 constexpr GgufTensorName kAfmoe[] = {
-    {"attn_gate", "self_attn.gate_proj"},
-    {"ffn_norm", "pre_mlp_layernorm"},
-    {"post_ffw_norm", "post_mlp_layernorm"},
-    {"ffn_gate_inp", "mlp.router.gate"},
+    {"attn_gate", "self_attn.gate_proj"},         {"ffn_norm", "pre_mlp_layernorm"},
+    {"post_ffw_norm", "post_mlp_layernorm"},      {"ffn_gate_inp", "mlp.router.gate"},
     {"exp_probs_b", "mlp.expert_bias", false, 1},
 };
 constexpr GgufTensorName kLlama4[] = {
