@@ -59,7 +59,7 @@ void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeR
 
 // `num_rows` consecutive rows of the sequence with table `table`, from `first_position` on.
 // Requires: their keys have been written. The host divides rows into tiles of at most
-// PrefillTileRows(...).
+// PrefillTileRows(...), and of a chunk, where windows are chunks.
 struct PrefillTile {
   int32_t row_begin = 0;
   int32_t num_rows = 0;

@@ -79,8 +79,7 @@ void PrefillAttention(const KvPages& kv, const AttentionArgs& args, const Prefil
   if (PrefersWarpgroups() && HasWarpgroupPrefillAttention(kv, args)) {
     return WarpgroupPrefillAttention(kv, args, tiles, num_tiles, stream);
   }
-  const PrefillArgs kernel_args{
-      .kv = kv, .a = args, .tiles = tiles, .group = static_cast<int>(args.q_heads / kv.kv_heads)};
+  const PrefillArgs kernel_args = PrefillArgsOf(kv, args, tiles);
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     if constexpr (sizeof(T) == 2) {

@@ -4,6 +4,8 @@
 // warp has. One warp.
 #pragma once
 
+#include <climits>
+
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -15,14 +17,26 @@ struct PrefillArgs {
   AttentionArgs a;
   const PrefillTile* tiles;
   int group;  // query heads of a kv head
+  // Of a.window, whichever it is; the other one ends nowhere.
+  int window;
+  int chunk;
 };
+inline PrefillArgs PrefillArgsOf(const KvPages& kv, const AttentionArgs& args,
+                                 const PrefillTile* tiles) {
+  constexpr int64_t kEndless = INT_MAX;
+  const auto size = static_cast<int>(args.window.size > 0 ? args.window.size : kEndless);
+  return {.kv = kv,
+          .a = args,
+          .tiles = tiles,
+          .group = static_cast<int>(args.q_heads / kv.kv_heads),
+          .window = args.window.is_chunk ? INT_MAX : size,
+          .chunk = args.window.is_chunk ? size : INT_MAX};
+}
 
-// The first key that a token attends to.
-__device__ inline int FirstSeen(const AttentionArgs& args, int position) {
-  const auto size = static_cast<int>(args.window.size);
-  if (size == 0) return 0;
-  if (args.window.is_chunk) return position - position % size;
-  return position >= size ? position - size + 1 : 0;
+// The first key that a token of a tile attends to.
+__device__ inline int FirstSeenOf(const PrefillArgs& args, const PrefillTile& tile) {
+  const int position = tile.first_position;
+  return max(position - args.window + 1, position - position % args.chunk);
 }
 
 // The keys that any row of a tile sees. In shared memory, because registers are full.
@@ -32,11 +46,17 @@ struct alignas(16) TileKeys {
   int first_position;
   int table;
 
-  __device__ static TileKeys Of(const AttentionArgs& args, const PrefillTile& tile) {
-    return {.first = FirstSeen(args, tile.first_position),
+  __device__ static TileKeys Of(const PrefillArgs& args, const PrefillTile& tile) {
+    return {.first = FirstSeenOf(args, tile),
             .end = tile.first_position + tile.num_rows,
             .first_position = tile.first_position,
             .table = tile.table};
+  }
+
+  // That of a row of the tile, which has at most as many tokens as a chunk.
+  __device__ int FirstOf(const PrefillArgs& args, int position) const {
+    const int begin = position - first >= args.chunk ? first + args.chunk : first;
+    return max(position - args.window + 1, begin);
   }
 };
 
@@ -91,7 +111,7 @@ class PrefillRows {
   __device__ bool Weigh(int key, Factors& factors) {
     if (Caps()) CapScores();
     const TileKeys keys = keys_;
-    const int first_seen = FirstSeen(args_.a, keys.end - 1);
+    const int first_seen = keys.FirstOf(args_, keys.end - 1);
     if (Rules::HasUnseen(key, kKeys, first_seen, keys.first_position)) HideUnseen(key);
     bool has_other_maximum = false;
 #pragma unroll
@@ -193,7 +213,7 @@ class PrefillRows {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int last = Position(tile, half);
-        const int first = FirstSeen(args_.a, last);
+        const int first = keys_.FirstOf(args_, last);
         const int column = key + lane_ % 4 * 2 - first;
         const int span = last - first;
 #pragma unroll

@@ -61,7 +61,7 @@ class PrefillWorker {
         lane_(static_cast<int>(threadIdx.x % kWarp)),
         first_row_(static_cast<int>(threadIdx.x / kWarp) * Shape::kWarpRows),
         rows_(args, Keys(), kv_head, first_row_) {
-    if (threadIdx.x == 0) Keys() = TileKeys::Of(args.a, tile);
+    if (threadIdx.x == 0) Keys() = TileKeys::Of(args, tile);
     __syncthreads();
   }
 

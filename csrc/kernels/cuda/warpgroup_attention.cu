@@ -53,8 +53,7 @@ void WarpgroupPrefillAttention(const KvPages& kv, const AttentionArgs& args,
             PrefillTileRows(args.q_heads, kv.kv_heads, kv.head_dim) > 0)
       << args.q_heads << " for " << kv.kv_heads;
   if (num_tiles == 0) return;
-  const PrefillArgs kernel_args{
-      .kv = kv, .a = args, .tiles = tiles, .group = static_cast<int>(args.q_heads / kv.kv_heads)};
+  const PrefillArgs kernel_args = PrefillArgsOf(kv, args, tiles);
   args.dtype == DType::kBFloat16 ? LaunchForType<BFloat16>(kernel_args, num_tiles, stream)
                                  : LaunchForType<Float16>(kernel_args, num_tiles, stream);
 }

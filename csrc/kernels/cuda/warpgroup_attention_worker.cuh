@@ -63,14 +63,14 @@ class WarpgroupAttentionWorker {
         tile_(tile),
         kv_head_(kv_head),
         shared_(*static_cast<Shared*>(DynamicShared())),
-        first_key_(FirstSeen(args.a, tile.first_position) / kKeys * kKeys),
+        first_key_(FirstSeenOf(args, tile) / kKeys * kKeys),
         num_steps_((tile.first_position + tile.num_rows - first_key_ + kKeys - 1) / kKeys) {}
 
   static constexpr size_t SharedBytes() { return sizeof(Shared); }
 
   __device__ void Run() {
     if (threadIdx.x == 0) {
-      shared_.keys = TileKeys::Of(args_.a, tile_);
+      shared_.keys = TileKeys::Of(args_, tile_);
       for (int slot = 0; slot < kStages; ++slot) {
         shared_.full[slot].Init(kWarpgroup);
         shared_.free[slot].Init(kWarpsThatMultiply);

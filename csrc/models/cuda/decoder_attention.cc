@@ -123,6 +123,7 @@ int64_t CudaDecoder::TileRows(const ModelConfig& config) {
   for (const LayerConfig& layer : config.layers) {
     rows = std::min(rows, PrefillTileRows(config.num_heads, config.kv_heads_of(layer),
                                           config.head_dim_of(layer)));
+    if (layer.window.is_chunk) rows = std::min(rows, layer.window.size);
   }
   return rows;
 }

@@ -23,7 +23,8 @@ class PrefillAttentionTest : public CudaKernelTest {
   static constexpr float kScale = 0.2f;
 
   static std::vector<PrefillTile> Tiles(const PrefillCase& c) {
-    const int64_t tile_rows = PrefillTileRows(c.shape.q_heads, c.shape.kv_heads, c.shape.head_dim);
+    int64_t tile_rows = PrefillTileRows(c.shape.q_heads, c.shape.kv_heads, c.shape.head_dim);
+    if (c.window.is_chunk) tile_rows = std::min(tile_rows, c.window.size);
     std::vector<PrefillTile> tiles;
     int64_t row = 0;
     for (size_t i = 0; i < c.slices.size(); ++i) {

@@ -95,7 +95,7 @@ class PrefillFaultsTest : public CudaKernelTest {
            {.grid = dim3(static_cast<unsigned>(tiles.size()), kKvHeads),
             .threads = Shape::kThreads,
             .shared_bytes = Shape::kSharedBytes},
-           nullptr, PrefillArgs{.kv = paged.kv, .a = args, .tiles = tiles.data(), .group = kGroup});
+           nullptr, PrefillArgsOf(paged.kv, args, tiles.data()));
     return got.Download() == want.Download();
   }
 

@@ -135,7 +135,7 @@ class WarpgroupAttentionFaultsTest : public CudaKernelTest {
               .threads = Shape::kThreads,
               .shared_bytes = Worker::SharedBytes(),
               .is_of_90 = true},
-             nullptr, PrefillArgs{.kv = kv, .a = args, .tiles = tiles, .group = kGroup});
+             nullptr, PrefillArgsOf(kv, args, tiles));
     });
     return got == OutputOfPrefillAttention(window);
   }

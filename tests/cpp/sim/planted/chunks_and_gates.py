@@ -37,17 +37,17 @@ BUGS = [
         CPU,
     ),
     _bug(
-        "long prompts take chunks for windows",
+        "rows of a tile have the chunk of the first one",
         PREFILL,
-        "  if (args.window.is_chunk) return position - position % size;\n",
-        "",
+        "position - first >= args.chunk ? first + args.chunk : first;",
+        "first;",
         CUDA,
     ),
     _bug(
         "the last row of a tile sees what the first one does",
         PREFILL,
-        "const int first_seen = FirstSeen(args_.a, keys.end - 1);",
-        "const int first_seen = FirstSeen(args_.a, keys.first_position);",
+        "const int first_seen = keys.FirstOf(args_, keys.end - 1);",
+        "const int first_seen = keys.FirstOf(args_, keys.first_position);",
         CUDA,
     ),
     _bug(
