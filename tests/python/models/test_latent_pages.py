@@ -201,9 +201,12 @@ def test_answers_are_those_of_each_request_alone(v3: Path, kv_cache_dtype: str) 
     }
     for settings in (few, {**few, **draft}, {**few, "speculative_mode": "ngram"}):
         with MLCEngine(str(v3), "cpu", mode="server", **common, **settings) as engine:
-            for _ in range(2):
+            # Whether a request is preempted depends on when the others arrive.
+            for attempt in range(10):
                 assert answers_of(engine, PROMPTS) == alone
-            metrics = engine.metrics()
+                metrics = engine.metrics()
+                if attempt > 0 and metrics["num_preemptions"] > 0:
+                    break
         assert metrics["num_preemptions"] > 0
         assert metrics["prefix_cache_hits"] > 0
         if "additional_models" in settings:
