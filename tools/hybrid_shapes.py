@@ -88,6 +88,11 @@ HYBRID_SHAPES: dict[str, dict[str, Any]] = {
         "routed_scaling_factor": 1.5, "tie_word_embeddings": False,
     },
     # About as large as Granite 4.0 H 350M.
+    "lfm3-1.7b": {
+        "model_type": "lfm3", "vocab_size": 128000, "hidden_size": 2048, "intermediate_size": 7680,
+        "num_hidden_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 4,
+        "head_dim": 128, "max_position_embeddings": 32768, "tie_word_embeddings": True,
+    },
     "granite-4-h-like": {
         "model_type": "granitemoehybrid", "vocab_size": 100352, "hidden_size": 768,
         "intermediate_size": 2048, "shared_intermediate_size": 2048, "num_hidden_layers": 32,
