@@ -161,10 +161,14 @@ OPENAI_FACADES = {"sync": SyncFacade, "async": AsyncFacade}
 ALL_FACADES = {**OPENAI_FACADES, "step": StepFacade}
 
 
+USER = [{"role": "user", "content": "hi"}]
+MakeModel = Callable[..., str]
+
+
 class Engines:
     """Makes engines of one kind and ends them after the test."""
 
-    def __init__(self, facade: Any, make_model: Callable[..., str], fake_lib: str) -> None:
+    def __init__(self, facade: Any, make_model: MakeModel, fake_lib: str) -> None:
         self._facade = facade
         self._make_model = make_model
         self._fake_lib = fake_lib

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from facades import ALL_FACADES, OPENAI_FACADES, Answer, Engines
+from facades import ALL_FACADES, OPENAI_FACADES, USER, Answer, Engines, MakeModel
 from fake_model import EOS
 from prometheus_client.parser import text_string_to_metric_families
 from tokenizers import Tokenizer, decoders, normalizers
@@ -18,8 +18,6 @@ from mlc_native.errors import EngineRequestError
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.serve.data import TextData, TokenData
 
-USER = [{"role": "user", "content": "hi"}]
-MakeModel = Callable[..., str]
 pytestmark = pytest.mark.both_step_kinds
 
 

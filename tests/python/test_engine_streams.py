@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from facades import Answer, AsyncFacade, SyncFacade
+from facades import USER, Answer, AsyncFacade, MakeModel, SyncFacade
 
 from mlc_native import AsyncMLCEngine, EngineConfig, MLCEngine
 from mlc_native.errors import InvalidRequest
 from mlc_native.protocol.generation_config import GenerationConfig
 
-USER = [{"role": "user", "content": "hi"}]
-MakeModel = Callable[..., str]
 pytestmark = pytest.mark.both_step_kinds
 
 

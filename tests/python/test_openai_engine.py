@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from facades import OPENAI_FACADES, Engines
+from facades import OPENAI_FACADES, USER, Engines, MakeModel
 
 from mlc_native import MLCEngine
 from mlc_native.errors import EngineRequestError, InvalidRequest
 
-USER = [{"role": "user", "content": "hi"}]
-MakeModel = Callable[..., str]
 pytestmark = pytest.mark.both_step_kinds
 
 

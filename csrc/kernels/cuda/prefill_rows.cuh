@@ -33,7 +33,7 @@ inline PrefillArgs PrefillArgsOf(const KvPages& kv, const AttentionArgs& args,
           .chunk = args.window.is_chunk ? size : INT_MAX};
 }
 
-// The first key that a token of a tile attends to.
+// The first key that the first token of a tile attends to.
 __device__ inline int FirstSeenOf(const PrefillArgs& args, const PrefillTile& tile) {
   const int position = tile.first_position;
   return max(position - args.window + 1, position - position % args.chunk);
@@ -53,7 +53,8 @@ struct alignas(16) TileKeys {
             .table = tile.table};
   }
 
-  // That of a row of the tile, which has at most as many tokens as a chunk.
+  // The first key that a row of the tile sees. A tile has at most as many tokens as a chunk, so it
+  // crosses one boundary between chunks at most.
   __device__ int FirstOf(const PrefillArgs& args, int position) const {
     const int begin = position - first >= args.chunk ? first + args.chunk : first;
     return max(position - args.window + 1, begin);

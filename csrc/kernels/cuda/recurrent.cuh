@@ -82,10 +82,10 @@ class ConvolutionWeights {
   RawFew<float> rows_[kWidth];
 };
 
-// x[back], but for x[0]: what the convolution of `row` reads of the rows before it. Rows are
-// counted from the slice's first one; load(row) is what there is of one. `state`: of these channels
-// in slot 0. All loads are issued before one of them is waited for, those of rows that are not
-// there from their neighbours.
+// Sets x[1], x[2], ...: what the convolution of `row` reads of the row before it, of the one before
+// that, and so on. Rows are counted from the slice's first one; load(row) is what there is of one.
+// `state`: of these channels in slot 0. All loads are issued before one of them is waited for;
+// those of rows that do not exist read their neighbours.
 template <int kWidth, typename Load>
 __device__ inline void LoadRowsBefore(const DeltaSlice& slice, int64_t row, int width,
                                       const float* state, int64_t slot_floats, int64_t channels,

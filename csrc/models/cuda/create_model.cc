@@ -116,7 +116,7 @@ void CheckSizes(const ModelConfig& config) {
   }
   CheckSize("hidden_size", config.hidden_size, kVector, kernels::cuda::kMaxNormDim);
   if (std::ranges::any_of(config.layers, &LayerConfig::has_dense_ffn)) {
-    CheckSize("intermediate_size", config.ffn_size, kVector, kAnySize);
+    CheckSize(std::string(config.arch->ffn_size_field).c_str(), config.ffn_size, kVector, kAnySize);
   }
   if (config.layer_inputs) {
     CheckSize("hidden_size_per_layer_input", config.layer_inputs->size, kVector,
