@@ -34,6 +34,11 @@ QWEN_VISION = {
     "patch_size": 4,
 }  # fmt: skip
 
+HEARING = {
+    "d_model": 32, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 48,
+    "num_mel_bins": 16, "max_source_positions": 64, "output_dim": 64,
+}  # fmt: skip
+
 VISION = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2,
     "image_size": 16, "patch_size": 4,
@@ -132,6 +137,17 @@ DENSE_SHAPES: dict[str, dict[str, Any]] = {
             },
         },
         "tie_word_embeddings": True,
+    },
+    "tiny-qwen2_5_omni_thinker": {
+        "model_type": "qwen2_5_omni_thinker",
+        "vision_config": {**QWEN_VISION, "fullatt_block_indexes": [0]}, "audio_config": HEARING,
+        "text_config": {
+            **TINY, "tie_word_embeddings": False,
+            "rope_parameters": {
+                "rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3],
+            },
+        },
+        "tie_word_embeddings": False,
     },
     "tiny-qwen3_vl": {
         "model_type": "qwen3_vl",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dense_shapes import GEMMA4, QWEN_VISION, TINY, VISION
+from dense_shapes import GEMMA4, HEARING, QWEN_VISION, TINY, VISION
 
 LATENT: dict[str, Any] = {
     "num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 40, "qk_nope_head_dim": 24,
@@ -35,6 +35,30 @@ EXPERT_SHAPES: dict[str, dict[str, Any]] = {
     "tiny-gemma4_text-experts": {
         **GEMMA4, "enable_moe_block": True, "num_experts": 10, "top_k_experts": 3,
         "moe_intermediate_size": 48,
+    },
+    "tiny-flint": {
+        "model_type": "flint", **TINY, "num_hidden_layers": 6, "head_dim": 32,
+        "moe_intermediate_size": 48, "shared_expert_intermediate_size": 72, "num_experts": 9,
+        "num_experts_per_tok": 3, "sliding_window": 41, "mlp_only_layers": [0, 2],
+        "tie_word_embeddings": False,
+    },
+    "tiny-kolibri1": {
+        "model_type": "kolibri1", **TINY, "num_hidden_layers": 5, "head_dim": 32,
+        "moe_intermediate_size": 48, "shared_expert_intermediate_size": 72, "num_experts": 9,
+        "num_experts_per_tok": 3, "norm_topk_prob": True, "sliding_window": 41,
+        "tie_word_embeddings": False,
+    },
+    "tiny-qwen3_omni_moe_thinker": {
+        "model_type": "qwen3_omni_moe_thinker",
+        "vision_config": {**QWEN_VISION, "deepstack_visual_indexes": [0]},
+        "audio_config": HEARING,
+        "text_config": {
+            **TINY, "moe_intermediate_size": 48, "num_experts": 9, "num_experts_per_tok": 3,
+            "rope_parameters": {
+                "rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 2, 2],
+                "mrope_interleaved": True,
+            },
+        },
     },
     "tiny-dots1": {
         "model_type": "dots1", **TINY, **GLM_EXPERTS, "num_hidden_layers": 4, "head_dim": 24,

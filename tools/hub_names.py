@@ -54,6 +54,11 @@ _HY3_EXPERTS = _QWEN_EXPERTS | {
     "mlp.shared_experts.up_proj.bias": ("mlp.shared_mlp.up_proj.bias",),
     "mlp.shared_experts.down_proj.bias": ("mlp.shared_mlp.down_proj.bias",),
 }
+_KOLIBRI_NAMES = _QWEN_EXPERTS | {
+    "mlp.gate.e_score_correction_bias": ("moe.router.expert_bias",),
+    "post_self_attn_layernorm.weight": ("post_attn_norm.weight",),
+    "post_mlp_layernorm.weight": ("post_ffn_norm.weight",),
+}
 _LFM2_EXPERTS = {
     "experts.gate_up_proj": ("experts.{}.w1.weight", "experts.{}.w3.weight"),
     "experts.down_proj": ("experts.{}.w2.weight",),
@@ -65,6 +70,9 @@ _NEMOTRON_EXPERTS = {
 HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "lfm2_moe": _LFM2_EXPERTS,
     "afmoe": _QWEN_EXPERTS,
+    "flint": _QWEN_EXPERTS | {"self_attn.sinks": ("self_attn.softmax_offset",)},
+    "kolibri1": _KOLIBRI_NAMES,
+    "qwen3_omni_moe_thinker": _QWEN_EXPERTS,
     "qwen3_moe": _QWEN_EXPERTS,
     "olmoe": _QWEN_EXPERTS,
     "qwen2_moe": _QWEN_EXPERTS,

@@ -37,6 +37,19 @@ COHERE2 = {
     "model_type": "cohere2", **TINY, "num_hidden_layers": 4, "sliding_window": 40,
     "logit_scale": 0.3,
 }  # fmt: skip
+LFM2 = {
+    "model_type": "lfm2", **TINY, "intermediate_size": 200, "block_multiple_of": 48,
+    "layer_types": ["conv", "full_attention", "conv"],
+}  # fmt: skip
+LFM3 = {
+    "model_type": "lfm3", **TINY, "head_dim": 16, "norm_eps": 1e-5, "pad_token_id": 2,
+    "layer_types": ["conv", "full_attention", "conv"],
+}  # fmt: skip
+QWEN3_5 = {
+    "model_type": "qwen3_5_text", **TINY, "num_hidden_layers": 4, "head_dim": 32,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 24,
+    "linear_value_head_dim": 40, "linear_conv_kernel_dim": 4,
+}  # fmt: skip
 EXAONE4 = {
     "model_type": "exaone4", **TINY, "num_hidden_layers": 4, "sliding_window": 40,
     "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
@@ -81,6 +94,29 @@ IMAGE_SHAPES: dict[str, dict[str, Any]] = {
     ),
     "image-idefics3": _shape("idefics3", VISION, LLAMA, False),
     "image-smolvlm": _shape("smolvlm", VISION, LLAMA, True),
+    "image-idefics2": _shape(
+        "idefics2", VISION, MISTRAL, False,
+        perceiver_config={"hidden_size": 64, "resampler_n_latents": 4, "resampler_depth": 1,
+                          "resampler_n_heads": 4, "resampler_head_dim": 16,
+                          "num_key_value_heads": 2},
+    ),
+    "image-janus": _shape(
+        "janus", {**VISION, "projection_dim": 64}, LLAMA, False,
+        vq_config={"embed_dim": 8, "num_embeddings": 32, "base_channels": 32,
+                   "channel_multiplier": [1], "num_res_blocks": 1, "latent_channels": 8,
+                   "projection_dim": 64, "image_token_embed_dim": 64},
+    ),
+    "image-lfm2_vl": _shape("lfm2_vl", VISION, LFM2, True),
+    "image-lfm3_vl": _shape("lfm3_vl", VISION, LFM3, True),
+    "image-minicpmv4_6": _shape("minicpmv4_6", VISION, QWEN3_5, True),
+    "image-minicpmv4_7": _shape("minicpmv4_7", VISION, QWEN3_5, False),
+    "image-minicpm_ocr": _shape("minicpm_ocr", VISION, QWEN3_5, False),
+    "image-video_llava": _shape("video_llava", CLIP, LLAMA, False),
+    "image-deepseek_vl_hybrid": _shape(
+        "deepseek_vl_hybrid", SIGLIP, LLAMA, True,
+        high_res_vision_config={**VISION, "output_channels": 16, "mlp_dim": 48,
+                                "global_attn_indexes": [0]},
+    ),
     "image-lighton_ocr": _shape("lighton_ocr", PIXTRAL, QWEN3, True),
     "image-got_ocr2": _shape(
         "got_ocr2",

@@ -21,6 +21,7 @@ struct MambaFields;  // mamba_fields.h
 struct ArchSpec {
   std::string_view architecture;
   // Object of config.json with the text model's fields, or "". Older files may have them outside.
+  // "a.b": the object b of the object a.
   std::string_view config_section{};
   // Of a second row of the architecture: for a section of this model_type.
   std::string_view text_model_type{};
@@ -29,6 +30,7 @@ struct ArchSpec {
   std::span<const ProjectionName> split_projections{};
   std::span<const NormName> norms;
   TensorNames names{};
+  std::span<const OtherName> other_names{};  // of tensors in layers, other than those of experts
   // Tensors of the checkpoint that are no part of the text model.
   std::span<const std::string_view> ignored_prefixes{};
   std::span<const Requirement> requirements{};

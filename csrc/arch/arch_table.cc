@@ -11,9 +11,11 @@
 #include "arch/image_models.h"
 #include "arch/llama4_rows.h"
 #include "arch/mamba_rows.h"
+#include "arch/omni_rows.h"
 #include "arch/other_dense_rows.h"
 #include "arch/other_expert_rows.h"
 #include "arch/tensor_names.h"
+#include "arch/window_expert_rows.h"
 
 namespace mlc_native {
 namespace {
@@ -173,9 +175,10 @@ constexpr ArchSpec kFirstRows[] = {
                   .tie_word_embeddings = true}},
 };
 
-constexpr auto kArchitectures = Join(
-    kFirstRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows, kExpertRows,
-    kOtherExpertRows, kLlama4Rows, kAfmoeRows, kHybridRows, kConvolutionRows, kMambaRows);
+constexpr auto kArchitectures =
+    Join(kFirstRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows,
+         kExpertRows, kOtherExpertRows, kWindowExpertRows, kOmniRows, kLlama4Rows, kAfmoeRows,
+         kHybridRows, kConvolutionRows, kMambaRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},

@@ -56,7 +56,8 @@ std::vector<bool> DefaultWindows(const ConfigFields& fields, const ArchSpec& arc
         (rule == WindowRule::kEveryButNth && (i + 1) % nth != 0) ||
         (rule == WindowRule::kEveryButNthIfAny && window > 0 && (i + 1) % nth != 0) ||
         (rule == WindowRule::kEveryButFirstOfN && i % nth != 0) ||
-        (rule == WindowRule::kEveryFourth && i > 0 && i % 4 == 0);
+        (rule == WindowRule::kEveryFourth && i > 0 && i % 4 == 0) ||
+        (rule == WindowRule::kEveryButSecondOfFour && i > 0 && i % 4 != 1 && i + 1 < num_layers);
   }
   return has;
 }

@@ -289,13 +289,18 @@ ModelConfig ReadHuggingFaceConfig(const std::string& folder, int64_t longest) {
     return ReadTextOfImageModel(*model.image_model, root, longest);
   }
   const ArchSpec& named = *model.arch;
-  const std::string section(named.config_section);
+  const std::string_view path = named.config_section;
+  const size_t dot = path.find('.');
+  const bool is_nested = dot != std::string_view::npos;
+  const ConfigFields parent =
+      is_nested ? root.Object(std::string(path.substr(0, dot)).c_str()) : root;
+  const std::string section(is_nested ? path.substr(dot + 1) : path);
   const bool outside =
-      section.empty() || (!root.HasObject(section.c_str()) && root.Has("hidden_size"));
-  if (!outside && !root.HasObject(section.c_str())) {
-    root.FailValue(section.c_str(), "a JSON object");
+      section.empty() || (!parent.HasObject(section.c_str()) && root.Has("hidden_size"));
+  if (!outside && !parent.HasObject(section.c_str())) {
+    parent.FailValue(section.c_str(), "a JSON object");
   }
-  const ConfigFields fields = outside ? root : root.Object(section.c_str());
+  const ConfigFields fields = outside ? root : parent.Object(section.c_str());
   return ReadDecoder(*RowOfText(&named, fields.String("model_type", "")), root, fields, longest);
 }
 

@@ -89,4 +89,11 @@ struct VectorName {
   VectorRole role;
 };
 
+// Other checkpoints of the family, such as those of the hub beside those that transformers writes,
+// have `other` where a name of a tensor has `part`.
+struct OtherName {
+  std::string_view part;
+  std::string_view other;
+};
+
 }  // namespace mlc_native

@@ -106,6 +106,19 @@ WeightNames FindNames(const ModelConfig& config, const WeightSet& weights) {
   return names;
 }
 
+// Replaces names of tensors that the checkpoint lacks by others of the family that it has.
+void TakeOtherNames(const ModelConfig& config, const WeightSet& weights, WeightMap* map) {
+  for (const OtherName& names : config.arch->other_names) {
+    for (WeightSlot& slot : map->slots) {
+      const size_t at = slot.name.find(names.part);
+      if (at == std::string::npos || weights.Has(slot.name)) continue;
+      std::string other = slot.name;
+      other.replace(at, names.part.size(), names.other);
+      if (weights.Has(other)) slot.name = std::move(other);
+    }
+  }
+}
+
 void CheckMissing(const ModelConfig& config, const WeightSet& weights, const WeightMap& map) {
   std::vector<std::string> missing;
   for (const WeightSlot& slot : map.slots) {
@@ -296,6 +309,7 @@ WeightPlan PlanWeights(const ModelConfig& config, const Checkpoint& checkpoint,
   const WeightSet weights(checkpoint, config.quantization);
   WeightPlan plan;
   plan.map = MakeWeightMap(config, FindNames(config, weights));
+  TakeOtherNames(config, weights, &plan.map);
   CheckMissing(config, weights, plan.map);
   SharedTensors shared;
   for (const WeightSlot& slot : plan.map.slots) {

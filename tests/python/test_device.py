@@ -126,7 +126,16 @@ def test_memory_is_that_of_the_device(make_model: MakeModel, fake_lib: str) -> N
 
 
 @pytest.mark.parametrize(
-    "like", ["tiny-qwen3_moe", "tiny-gpt_oss", "tiny-apertus", "tiny-llama4_text", "tiny-afmoe"]
+    "like",
+    [
+        "tiny-qwen3_moe",
+        "tiny-gpt_oss",
+        "tiny-apertus",
+        "tiny-llama4_text",
+        "tiny-afmoe",
+        "tiny-flint",
+        "tiny-kolibri1",
+    ],
 )
 def test_gpus_answer_like_the_cpu(tmp_path: Path, like: str) -> None:
     """Families with experts, attention sinks, xIELU and chunks of the context, in float32: greedy

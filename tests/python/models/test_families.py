@@ -270,3 +270,40 @@ def test_text_fields_outside_of_text_config(tmp_path: Path) -> None:
     config["rope_theta"] = text.pop("rope_parameters")["rope_theta"]
     (path / "config.json").write_text(json.dumps(text | config))
     assert np.array_equal(PagedModel(path).generate([5, 6, 7], 512, 8)[1], expected)
+
+
+@pytest.mark.parametrize(
+    ("like", "architecture"),
+    [
+        ("tiny-qwen2_5_omni_thinker", "Qwen2_5OmniForConditionalGeneration"),
+        ("tiny-qwen2_5_omni_thinker", "Qwen2_5OmniModel"),
+        ("tiny-qwen3_omni_moe_thinker", "Qwen3OmniMoeForConditionalGeneration"),
+    ],
+)
+def test_a_thinker_beside_its_talker(tmp_path: Path, like: str, architecture: str) -> None:
+    """The hub's folders have the whole model, whose talker is left out."""
+    path = make_checkpoint(like, tmp_path / "m")
+    expected = PagedModel(path).generate([5, 6, 7], 512, 8)[1]
+    weights = load_file(path / "model.safetensors")
+    for part in ("model.visual.", "model.audio_tower.", "model.language_model."):
+        own = "model." if "language" in part else part.removeprefix("model.")
+        weights = {n.replace(part, own): tensor for n, tensor in weights.items()}
+    renamed = {f"thinker.{name}": tensor for name, tensor in weights.items()}
+    renamed |= {"talker.model.norm.weight": torch.ones(8), "code2wav.input.bias": torch.ones(8)}
+    save_file(renamed, path / "model.safetensors")
+    config = json.loads((path / "config.json").read_text())
+    whole = {"architectures": [architecture], "thinker_config": config, "talker_config": {}}
+    (path / "config.json").write_text(json.dumps(whole))
+    assert np.array_equal(PagedModel(path).generate([5, 6, 7], 512, 8)[1], expected)
+    MLCEngine(str(path), "cpu", engine_config=EngineConfig(strict_weights=True)).terminate()
+
+
+@pytest.mark.parametrize("like", ["tiny-flint", "tiny-kolibri1"])
+def test_windows_where_the_configuration_is_silent(tmp_path: Path, like: str) -> None:
+    path = make_checkpoint(like, tmp_path / "m")
+    prompt = random_tokens(PROMPT_LEN, 512, seed=1)
+    expected = PagedModel(path).generate(prompt, 512, 2)[1]
+    config = json.loads((path / "config.json").read_text())
+    assert len(set(config.pop("layer_types"))) == 2
+    (path / "config.json").write_text(json.dumps(config))
+    assert np.array_equal(PagedModel(path).generate(prompt, 512, 2)[1], expected)

@@ -118,6 +118,8 @@ def test_sizes_that_a_text_config_lacks_are_those_of_transformers(tmp_path: Path
         (tmp_path / "config.json").write_text(json.dumps(config))
         found = inspect_model(tmp_path)["decoder"]
         expected = {name: getattr(defaults, field) for name, field in SIZES.items()}
+        if getattr(defaults, "block_auto_adjust_ff_dim", False):  # two thirds, as LFM2's MLP has
+            expected["ffn_size"] = expected["ffn_size"] * 2 // 3
         if "kv_lora_rank" in defaults:  # pages have one head
             expected["num_kv_heads"] = 1
         assert {name: found[name] for name in SIZES} == expected, family
