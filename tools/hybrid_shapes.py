@@ -58,6 +58,11 @@ NEMOTRON_H: dict[str, Any] = {
 KINDS_OF_LAYERS = ["full_attention", "linear_attention", "linear_attention"]
 
 HYBRID_SHAPES: dict[str, dict[str, Any]] = {
+    "tiny-mamba2": {
+        "model_type": "mamba2", "vocab_size": 512, "hidden_size": 64, "num_hidden_layers": 3,
+        "expand": 3, "num_heads": 8, "head_dim": 24, "n_groups": 2, "state_size": 20,
+        "conv_kernel": 4,
+    },
     "qwen3.5-0.8b": {
         "model_type": "qwen3_5_text", "vocab_size": 248320, "hidden_size": 1024,
         "intermediate_size": 3584, "num_hidden_layers": 24, "num_attention_heads": 8,

@@ -100,6 +100,7 @@ struct ArchSpec {
   // Each layer is one block alone: attention, Mamba-2, a feed-forward block or experts
   // (ReadBlocks).
   bool has_single_blocks = false;
+  bool has_mamba_alone = false;  // all of these blocks are Mamba-2, num_hidden_layers of them
   AttentionGates attention_gates = AttentionGates::kNone;  // of kAttentionGates or kGatedQ
   Switch has_attention_gates = kAlways;                    // whether it has them
 

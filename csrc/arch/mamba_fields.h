@@ -42,5 +42,15 @@ inline constexpr MambaFields kNemotronMambaFields{
     .biases = "use_bias",
     .expand = nullptr,
     .absent = {.head_dim = 64, .num_groups = 8, .state_dim = 128}};
+inline constexpr MambaFields kMamba2Fields{
+    .num_heads = "num_heads",
+    .head_dim = "head_dim",
+    .num_groups = "n_groups",
+    .state_dim = "state_size",
+    .conv_width = "conv_kernel",
+    .conv_bias = "use_conv_bias",
+    .biases = "use_bias",
+    .expand = "expand",
+    .absent = {.head_dim = 64, .num_groups = 8, .state_dim = 128}};
 
 }  // namespace mlc_native

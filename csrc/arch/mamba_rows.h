@@ -186,6 +186,35 @@ constexpr ArchSpec NemotronH() {
                        .norm_eps = 1e-5}};
 }
 
-inline constexpr ArchSpec kMambaRows[] = {GraniteMoeHybrid(), Bamba(), FalconH1(), NemotronH()};
+// ---- Mamba 2: no layer has anything else ----
+
+inline constexpr ProjectionName kMamba2Projections[] = {
+    {"mixer.in_proj", LinearRole::kDeltaInputs, Rows::kMambaInputs},
+    {"mixer.out_proj", LinearRole::kDeltaOut, Rows::kHidden},
+};
+
+// No layer reads the sizes of heads and feed-forward blocks, and any position may be reached.
+constexpr ArchSpec Mamba2() {
+  return {.architecture = "Mamba2ForCausalLM",
+          .projections = kMamba2Projections,
+          .norms = kNemotronHNorms,
+          .names = {.prefixes = kNemotronHPrefixes,
+                    .embeddings = "embeddings.weight",
+                    .final_norm = "norm_f"},
+          .vectors = kNemotronHVectors,
+          .norm_eps_field = "layer_norm_epsilon",
+          .rope_rule = RopeRule::kNoLayer,
+          .mamba = &kMamba2Fields,
+          .has_single_blocks = true,
+          .has_mamba_alone = true,
+          .defaults = {.vocab_size = 32768,
+                       .ffn_size = 1,
+                       .num_attention_heads = 1,
+                       .max_position_embeddings = 1048576,
+                       .norm_eps = 1e-5}};
+}
+
+inline constexpr ArchSpec kMambaRows[] = {GraniteMoeHybrid(), Bamba(), FalconH1(), NemotronH(),
+                                          Mamba2()};
 
 }  // namespace mlc_native

@@ -162,7 +162,7 @@ void ReadSizes(const ConfigFields& fields, const TextSizes& sizes, ModelConfig& 
   config.num_kv_heads =
       size("num_key_value_heads", as_heads ? config.num_heads : absent.num_key_value_heads);
   if (config.arch->has_single_blocks) {
-    config.layers = ReadBlocks(fields);
+    config.layers = ReadBlocks(fields, *config.arch);
   } else {
     config.layers.resize(static_cast<size_t>(
         fields.Integer("num_hidden_layers", OrRequired(sizes.num_layers), 1, kMaxLayers)));
@@ -279,6 +279,21 @@ ModelConfig ReadTextOfImageModel(const ImageModel& model, const ConfigFields& ro
   return config;
 }
 
+// The section of the text model; the file itself where the family has none or an older file lacks
+// it.
+ConfigFields FieldsOfText(const ArchSpec& arch, const ConfigFields& root) {
+  if (arch.config_section.empty()) return root;
+  const std::string_view path = arch.config_section;
+  const size_t dot = path.find('.');
+  const bool is_nested = dot != std::string_view::npos;
+  const ConfigFields outer =
+      is_nested ? root.Object(std::string(path.substr(0, dot)).c_str()) : root;
+  const std::string section(is_nested ? path.substr(dot + 1) : path);
+  if (outer.HasObject(section.c_str())) return outer.Object(section.c_str());
+  if (!root.Has("hidden_size")) outer.FailValue(section.c_str(), "a JSON object");
+  return root;
+}
+
 ModelConfig ReadHuggingFaceConfig(const std::string& folder, int64_t longest) {
   const ConfigFields root = ReadConfigJson(folder);
   if (DescribesDraftHead(root)) {
@@ -289,18 +304,7 @@ ModelConfig ReadHuggingFaceConfig(const std::string& folder, int64_t longest) {
     return ReadTextOfImageModel(*model.image_model, root, longest);
   }
   const ArchSpec& named = *model.arch;
-  const std::string_view path = named.config_section;
-  const size_t dot = path.find('.');
-  const bool is_nested = dot != std::string_view::npos;
-  const ConfigFields parent =
-      is_nested ? root.Object(std::string(path.substr(0, dot)).c_str()) : root;
-  const std::string section(is_nested ? path.substr(dot + 1) : path);
-  const bool outside =
-      section.empty() || (!parent.HasObject(section.c_str()) && root.Has("hidden_size"));
-  if (!outside && !parent.HasObject(section.c_str())) {
-    parent.FailValue(section.c_str(), "a JSON object");
-  }
-  const ConfigFields fields = outside ? root : parent.Object(section.c_str());
+  const ConfigFields fields = FieldsOfText(named, root);
   return ReadDecoder(*RowOfText(&named, fields.String("model_type", "")), root, fields, longest);
 }
 

@@ -318,8 +318,9 @@ void ReadMamba(const ConfigFields& fields, ModelConfig& config);
 void ReadMatrixScales(const ConfigFields& fields, ModelConfig& config);
 
 // Of a family with arch.has_single_blocks: a layer for each entry of layers_block_type, or for each
-// letter of hybrid_override_pattern, with the blocks that it has. Throws LoadError.
-std::vector<LayerConfig> ReadBlocks(const ConfigFields& fields);
+// letter of hybrid_override_pattern, with the blocks that it has; with arch.has_mamba_alone,
+// num_hidden_layers. Throws LoadError.
+std::vector<LayerConfig> ReadBlocks(const ConfigFields& fields, const ArchSpec& arch);
 
 // Of a family with arch.reads_layer_inputs, sets config.layer_inputs. Requires: its norm_eps is
 // known. Throws LoadError.

@@ -1,5 +1,5 @@
-// Rows of arch_table.cc: texts of Qwen's models that also hear, see and speak. What makes the text is
-// their thinker, alone or beside the talker.
+// Rows of arch_table.cc: texts of Qwen's models that also hear, see and speak. What makes the text
+// is their thinker, alone or beside the talker.
 #pragma once
 
 #include "arch/dense_rows.h"

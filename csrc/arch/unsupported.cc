@@ -12,7 +12,6 @@ constexpr UnsupportedArchitecture kTable[] = {
     {"BailingHybridForCausalLM", "layers with linear attention (lightning attention)"},
     {"KimiLinearForCausalLM", "layers with linear attention and latent attention (MLA)"},
     {"MambaForCausalLM", "state-space layers (Mamba)"},
-    {"Mamba2ForCausalLM", "state-space layers (Mamba)"},
     {"FalconMambaForCausalLM", "state-space layers (Mamba)"},
     {"ZambaForCausalLM", "state-space layers (Mamba)"},
     {"Zamba2ForCausalLM", "state-space layers (Mamba)"},

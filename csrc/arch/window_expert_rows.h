@@ -1,5 +1,5 @@
-// Rows of arch_table.cc: families with experts whose layers with a window have rope and whose others
-// have none.
+// Rows of arch_table.cc: families with experts whose layers with a window have rope and whose
+// others have none.
 #pragma once
 
 #include "arch/dense_rows.h"

@@ -21,6 +21,7 @@ enum class GgufMamba : uint8_t {
   kSomeLayers,       // those without KV heads, of which there is a list
   kBesideAttention,  // in all layers
   kSingleBlocks,     // in layers without KV heads and without a feed-forward block
+  kAlone,            // in all layers, which have nothing else
 };
 
 struct GgufFamily {

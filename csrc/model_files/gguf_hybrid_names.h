@@ -77,6 +77,20 @@ inline constexpr auto kGgufBamba = [] {
   return names;
 }();
 
+// Mamba 2, whose layers have nothing else.
+inline constexpr GgufTensorName kGgufMambaAlone[] = {
+    {"token_embd", "model.embeddings"},
+    {"output_norm", "model.norm_f"},
+    {"attn_norm", "norm"},
+    {"ssm_in", "mixer.in_proj"},
+    {"ssm_conv1d", "mixer.conv1d", true, 3, 1},
+    {"ssm_a", "mixer.A_log", false, 1, 0, GgufValueHeads::kNone, true},
+    {"ssm_dt", "mixer.dt_bias", false},
+    {"ssm_d", "mixer.D", false, 1},
+    {"ssm_norm", "mixer.norm", true, 1},
+    {"ssm_out", "mixer.out_proj"},
+};
+
 // Each layer is one block alone, whatever it is called "mixer", and has one norm.
 inline constexpr GgufTensorName kGgufNemotronH[] = {
     {"token_embd", "model.embeddings"},

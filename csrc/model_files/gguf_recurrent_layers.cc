@@ -21,12 +21,13 @@ struct SsmSize {
   const char* key;
   const char* field;
   const char* nemotron_field;
+  const char* mamba2_field;
 };
 constexpr SsmSize kSsmSizes[] = {
-    {"ssm.time_step_rank", "mamba_n_heads", "mamba_num_heads"},
-    {"ssm.group_count", "mamba_n_groups", "n_groups"},
-    {"ssm.state_size", "mamba_d_state", "ssm_state_size"},
-    {"ssm.conv_kernel", "mamba_d_conv", "conv_kernel"},
+    {"ssm.time_step_rank", "mamba_n_heads", "mamba_num_heads", "num_heads"},
+    {"ssm.group_count", "mamba_n_groups", "n_groups", "n_groups"},
+    {"ssm.state_size", "mamba_d_state", "ssm_state_size", "state_size"},
+    {"ssm.conv_kernel", "mamba_d_conv", "conv_kernel", "conv_kernel"},
 };
 
 class RecurrentLayers : GgufLayerKeys {
@@ -54,6 +55,9 @@ class RecurrentLayers : GgufLayerKeys {
         break;
       case GgufMamba::kSingleBlocks:
         WriteSingleBlocks();
+        break;
+      case GgufMamba::kAlone:
+        WriteMambaAlone();
         break;
     }
     WriteMambaSizes();
@@ -120,21 +124,37 @@ class RecurrentLayers : GgufLayerKeys {
     const int64_t head_dim = heads_size_ / num_heads_;
     json_.Add("mamba_d_ssm", heads_size_);
     json_.Add("mamba_d_head", head_dim).Add("mamba_head_dim", head_dim);
+    const bool is_alone = family_.mamba == GgufMamba::kAlone;
     for (const SsmSize& s : kSsmSizes) {
       const int64_t value = Required(s.key);
-      json_.Add(s.field, value).Add(s.nemotron_field, value);
+      if (is_alone) {
+        json_.Add(s.mamba2_field, value);
+      } else {
+        json_.Add(s.field, value).Add(s.nemotron_field, value);
+      }
     }
+    if (is_alone) json_.Add("head_dim", head_dim);
     const bool has_bias = Has(first_mamba_.value_or(0), "ssm_conv1d.bias");
     json_.Add("mamba_conv_bias", has_bias).Add("use_conv_bias", has_bias);
+  }
+
+  // How often the heads have the size of the hidden states.
+  int64_t Expansion() const {
+    const int64_t hidden = Required("embedding_length");
+    CheckMultiple(kSsmSize, heads_size_, "embedding_length", hidden);
+    return heads_size_ / hidden;
+  }
+
+  void WriteMambaAlone() {
+    json_.Add("expand", Expansion());
+    WriteEpsilon();
   }
 
   void WriteMambaInSomeLayers() {
     const std::vector<int64_t> kv_heads = WriteKindsByKvHeads("mamba", "attention");
     first_mamba_ = FirstLayer(kv_heads, false);
     json_.Add("attention_bias", Has(FirstLayer(kv_heads, true), "attn_q.bias"));
-    const int64_t hidden = Required("embedding_length");
-    CheckMultiple(kSsmSize, heads_size_, "embedding_length", hidden);
-    json_.Add("mamba_expand", heads_size_ / hidden).Add("has_split_projections", true);
+    json_.Add("mamba_expand", Expansion()).Add("has_split_projections", true);
     if (!file_.Has(Key("expert_count"))) json_.Add("num_local_experts", 0);
     if (!file_.Has(Key("expert_shared_feed_forward_length"))) {
       json_.Add("shared_intermediate_size", Required(kFeedForward));

@@ -15,6 +15,10 @@ bool HasDenseLayers(const ModelConfig& config) {
   return std::ranges::any_of(config.layers, &LayerConfig::has_dense_ffn);
 }
 
+bool Attends(const ModelConfig& config) {
+  return std::ranges::any_of(config.layers, &LayerConfig::attends);
+}
+
 // Of so many KV heads, how many parts the devices have that differ. Several may have the same one.
 int64_t NumKvParts(int64_t kv_heads, int64_t size) { return std::min(kv_heads, size); }
 
@@ -27,7 +31,7 @@ bool Divides(const MambaConfig& mamba, int64_t size) {
 // Whether the sizes can be divided.
 bool Divides(const ModelConfig& config, int64_t size) {
   const auto is_even = [&](int64_t ffn) { return ffn % (size * kShardVector) == 0; };
-  if (config.num_heads % size != 0) return false;
+  if (Attends(config) && config.num_heads % size != 0) return false;
   if (config.delta && config.delta->num_key_heads % size != 0) return false;
   if (config.convolution && !is_even(config.convolution->channels)) return false;
   if (config.mamba && !Divides(*config.mamba, size)) return false;
@@ -40,17 +44,22 @@ bool Divides(const ModelConfig& config, int64_t size) {
          (is_even(config.experts->ffn_size) && is_even(config.experts->shared_ffn_size));
 }
 
+std::string Listed(const std::vector<std::string>& parts, const char* before_last) {
+  std::string text = parts.front();
+  for (size_t i = 1; i < parts.size(); ++i) {
+    text += (i + 1 < parts.size() ? ", " : before_last) + parts[i];
+  }
+  return text;
+}
+
 // "1, 2 or 4"
 std::string AllowedShards(const ModelConfig& config) {
   std::vector<std::string> allowed;
-  for (int64_t size = 1; size <= std::min(config.num_heads, kMostShards); ++size) {
+  const int64_t most = Attends(config) ? std::min(config.num_heads, kMostShards) : kMostShards;
+  for (int64_t size = 1; size <= most; ++size) {
     if (size == 1 || Divides(config, size)) allowed.push_back(std::to_string(size));
   }
-  std::string text = allowed.front();
-  for (size_t i = 1; i < allowed.size(); ++i) {
-    text += (i + 1 < allowed.size() ? ", " : " or ") + allowed[i];
-  }
-  return text;
+  return Listed(allowed, " or ");
 }
 
 // What the layers have of it: "16 or 4".
@@ -67,32 +76,36 @@ std::string OfLayers(const ModelConfig& config, const Size& size) {
 }
 
 std::string Sizes(const ModelConfig& config) {
-  std::string text =
-      std::to_string(config.num_heads) + " query heads, " +
-      OfLayers(config, [&](const LayerConfig& layer) { return config.kv_heads_of(layer); }) +
-      " KV heads";
+  std::vector<std::string> sizes;
+  if (Attends(config)) {
+    sizes.push_back(std::to_string(config.num_heads) + " query heads");
+    sizes.push_back(
+        OfLayers(config, [&](const LayerConfig& layer) { return config.kv_heads_of(layer); }) +
+        " KV heads");
+  }
   if (config.delta) {
-    text += ", " + std::to_string(config.delta->num_key_heads) + " key heads of linear attention";
+    sizes.push_back(std::to_string(config.delta->num_key_heads) + " key heads of linear attention");
   }
   if (config.convolution) {
-    text += ", " + std::to_string(config.convolution->channels) + " channels of short convolutions";
+    sizes.push_back(std::to_string(config.convolution->channels) +
+                    " channels of short convolutions");
   }
   if (config.mamba) {
-    text += ", " + std::to_string(config.mamba->num_heads) + " heads in " +
-            std::to_string(config.mamba->num_groups) + " groups of Mamba-2";
+    sizes.push_back(std::to_string(config.mamba->num_heads) + " heads in " +
+                    std::to_string(config.mamba->num_groups) + " groups of Mamba-2");
   }
   if (HasDenseLayers(config)) {
-    text += ", a feed-forward size of " + OfLayers(config, [&](const LayerConfig& layer) {
-              return layer.has_dense_ffn() ? config.ffn_size_of(layer) : 0;
-            });
+    sizes.push_back("a feed-forward size of " + OfLayers(config, [&](const LayerConfig& layer) {
+                      return layer.has_dense_ffn() ? config.ffn_size_of(layer) : 0;
+                    }));
   }
   if (config.experts) {
-    text += ", experts of size " + std::to_string(config.experts->ffn_size);
+    sizes.push_back("experts of size " + std::to_string(config.experts->ffn_size));
     if (config.experts->shared_ffn_size > 0) {
-      text += ", a shared expert of size " + std::to_string(config.experts->shared_ffn_size);
+      sizes.push_back("a shared expert of size " + std::to_string(config.experts->shared_ffn_size));
     }
   }
-  return text;
+  return Listed(sizes, ", ");
 }
 
 }  // namespace
@@ -105,7 +118,7 @@ ModelConfig ShardOf(const ModelConfig& config, int64_t num_shards) {
                                           AllowedShards(config) + " for " + Sizes(config)));
   }
   ModelConfig part = config;
-  part.num_heads /= num_shards;
+  if (Attends(config)) part.num_heads /= num_shards;
   part.num_kv_parts = NumKvParts(part.num_kv_heads, num_shards);
   part.num_kv_heads /= part.num_kv_parts;
   part.ffn_size /= num_shards;

@@ -1,5 +1,5 @@
-"""What llama.cpp's converter writes of Granite 4 H, Bamba, Falcon-H1 and Nemotron-H: which layers
-have Mamba-2, their sizes, and what becomes of the tensors."""
+"""What llama.cpp's converter writes of Granite 4 H, Bamba, Falcon-H1, Nemotron-H and Mamba 2: which
+layers have Mamba-2, their sizes, and what becomes of the tensors."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ MAMBA_ARCHITECTURES = {
     "BambaForCausalLM": Arch.GRANITE_HYBRID,
     "FalconH1ForCausalLM": Arch.FALCON_H1,
     "NemotronHForCausalLM": Arch.NEMOTRON_H_MOE,
+    "Mamba2ForCausalLM": Arch.MAMBA2,
 }
 NEMOTRON = {Arch.NEMOTRON_H, Arch.NEMOTRON_H_MOE}
 MAMBA = {*MAMBA_ARCHITECTURES.values(), *NEMOTRON}
@@ -31,6 +32,11 @@ Change = tuple[
 
 def as_on_the_hub(config: Config) -> Config:
     """With the number of layers, and without experts of which there are none: as NVIDIA's files."""
+    if config["model_type"] == "mamba2":  # no head; add_mamba_sizes says so
+        epsilon = config["layer_norm_epsilon"]
+        return config | {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 8,
+                         "intermediate_size": 1, "max_position_embeddings": 1,
+                         "rms_norm_eps": epsilon, "mamba_head_dim": config["head_dim"]}
     blocks = config.get("layers_block_type")
     if blocks is None:
         return config
@@ -124,6 +130,10 @@ def add_mamba_sizes(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None
     add_ssm_sizes(writer, config)
     if arch in NEMOTRON:
         add_blocks(writer, config)
+    elif arch == Arch.MAMBA2:
+        writer.add_context_length(2**20)
+        writer.add_feed_forward_length(0)
+        writer.add_head_count(0)
     elif arch == Arch.GRANITE_HYBRID:
         layers = attending(config)
         writer.add_head_count_kv(
@@ -140,15 +150,15 @@ def add_ssm_sizes(writer: gguf.GGUFWriter, config: Config) -> None:
     def value(*names: str) -> int:
         return next(int(config[name]) for name in names if name in config)
 
-    heads = value("mamba_n_heads", "mamba_num_heads")
+    heads = value("mamba_n_heads", "mamba_num_heads", "num_heads")
     if "mamba_d_ssm" in config:
         size = value("mamba_d_ssm")
     elif "mamba_expand" in config:
         size = value("mamba_expand") * config["hidden_size"]
     else:
-        size = heads * value("mamba_head_dim")
+        size = heads * value("mamba_head_dim", "head_dim")
     writer.add_ssm_conv_kernel(value("mamba_d_conv", "conv_kernel"))
-    writer.add_ssm_state_size(value("mamba_d_state", "ssm_state_size"))
+    writer.add_ssm_state_size(value("mamba_d_state", "ssm_state_size", "state_size"))
     writer.add_ssm_group_count(value("mamba_n_groups", "n_groups"))
     writer.add_ssm_inner_size(size)
     writer.add_ssm_time_step_rank(heads)

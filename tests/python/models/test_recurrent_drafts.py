@@ -39,7 +39,7 @@ SIZES: dict[str, Any] = {
 }
 CPU = {"device": "cpu"}
 MODELS = ["tiny-qwen3_5_text", "tiny-qwen3_next", "tiny-lfm2", "tiny-granitemoehybrid_mamba",
-          "tiny-bamba", "tiny-nemotron_h", "tiny-falcon_h1"]  # fmt: skip
+          "tiny-bamba", "tiny-nemotron_h", "tiny-falcon_h1", "tiny-mamba2"]  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -225,7 +225,7 @@ def test_a_plain_model_may_have_such_a_draft_model(model: str, tmp_path: Path) -
 
 @pytest.mark.emulated(slow=True)
 @pytest.mark.parametrize("temperature", [0, 0.1])
-@pytest.mark.parametrize("like", [like for like in MODELS if like != "tiny-bamba"])
+@pytest.mark.parametrize("like", [m for m in MODELS if m not in ("tiny-bamba", "tiny-mamba2")])
 def test_on_every_device(
     tmp_path: Path, device: dict[str, Any], like: str, temperature: float
 ) -> None:

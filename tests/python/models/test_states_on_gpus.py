@@ -63,6 +63,7 @@ def library() -> str:
         ("tiny-nemotron_h_moe", {"moe_latent_size": 72, "mlp_bias": True}),
         ("tiny-falcon_h1", {}),
         ("tiny-falcon_h1", FALCON_WITH_NORM),
+        ("tiny-mamba2", {}),
     ],
 )
 def test_cuda_has_the_logits_and_tokens_of_transformers(

@@ -83,6 +83,7 @@ STATES = [
     ("tiny-nemotron_h_moe-of-latents", 4),  # which experts read, with biases
     ("tiny-falcon_h1", 2),  # attention beside states
     ("tiny-falcon_h1-of-one-group", 4),  # without a norm of the heads
+    ("tiny-mamba2", 2),  # without keys and values
 ]
 # Windows end within a prompt, and the layers behind them have other heads.
 NARROW = {"sliding_window": 12}
