@@ -40,6 +40,7 @@ constexpr Format kFormats[] = {
     {"iq3", WeightFormat::kIq3, Arithmetic::kInt8},
     {"iq2", WeightFormat::kIq2Group16, Arithmetic::kInt8},
     {"q2 affine of 16", WeightFormat::kQ2AffineGroup16, Arithmetic::kInt8},
+    {"q2", WeightFormat::kQ2, Arithmetic::kInt8},
     {"mxfp4", WeightFormat::kMxfp4, Arithmetic::kInt8},
     {"fp8", WeightFormat::kFloat8, Arithmetic::kBFloat16},
     {"float16", WeightFormat::kFloat16, Arithmetic::kFloat32},

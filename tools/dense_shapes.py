@@ -117,6 +117,7 @@ DENSE_SHAPES: dict[str, dict[str, Any]] = {
         "model_type": "ernie4_5", **TINY, "head_dim": 32, "use_bias": True,
         "tie_word_embeddings": True,
     },
+    "tiny-bitnet": {"model_type": "bitnet", **TINY, "tie_word_embeddings": True},
     "tiny-hunyuan_v1_dense": {
         "model_type": "hunyuan_v1_dense", **TINY, "head_dim": 16, "attention_bias": True,
         "tie_word_embeddings": True,

@@ -26,7 +26,7 @@ import torch
 import transformers
 from hub_names import under_hub_names
 from model_shapes import SHAPES
-from random_weights import DTYPES, Weight, in_mxfp4, split, write_weights
+from random_weights import DTYPES, Weight, in_mxfp4, in_ternary, split, write_weights
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoConfig,
@@ -74,6 +74,7 @@ def make_checkpoint(
     overrides: Mapping[str, Any] | None = None,
     hub_names: bool = True,
     mxfp4: bool = False,
+    ternary: bool = False,
     device: str = "cpu",
 ) -> Path:
     """Write a random checkpoint shaped like `like` (a key of SHAPES) into the folder `out`.
@@ -88,6 +89,7 @@ def make_checkpoint(
         hub_names: whether experts have a tensor each, as on the hub, or share one, as in
             transformers (`save_original_format=False`).
         mxfp4: experts are stored as MXFP4, as those of gpt-oss on the hub.
+        ternary: matrices are stored in 2 bits, as BitNet's on the hub.
         device: where torch draws; a GPU makes 16 GB in seconds.
 
     Raises:
@@ -110,6 +112,9 @@ def make_checkpoint(
     if mxfp4:
         weights = [part for weight in weights for part in in_mxfp4(weight)]
         config.quantization_config = {"quant_method": "mxfp4"}
+    if ternary:
+        weights = [part for weight in weights for part in in_ternary(weight)]
+        config.quantization_config = {"quant_method": "bitnet", "linear_class": "autobitlinear"}
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     write_weights(out, split(weights, shards), torch.Generator(device).manual_seed(seed))
@@ -183,6 +188,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=1)
     parser.add_argument("--vocab", type=int, help="vocab_size in place of the shape's")
     parser.add_argument("--mxfp4", action="store_true", help="experts as gpt-oss has them")
+    parser.add_argument("--ternary", action="store_true", help="matrices as BitNet has them")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=JSON",
                         help="a config field, e.g. --set tie_word_embeddings=true")  # fmt: skip
     args = parser.parse_args()
@@ -190,7 +196,8 @@ def main() -> None:
     if args.vocab is not None:
         overrides["vocab_size"] = args.vocab
     make_checkpoint(args.like, args.out, args.dtype, args.seed,
-                    shards=args.shards, overrides=overrides, mxfp4=args.mxfp4)  # fmt: skip
+                    shards=args.shards, overrides=overrides, mxfp4=args.mxfp4,
+                    ternary=args.ternary)  # fmt: skip
     size = sum(path.stat().st_size for path in args.out.glob("*.safetensors"))
     print(f"{args.out}: {args.like}, {args.dtype}, {math.ceil(size / 2**20)} MiB of weights")
 

@@ -45,6 +45,12 @@ SHAPES: dict[str, dict[str, Any]] = {
             "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
         },
     },
+    "bitnet-2b": {
+        "model_type": "bitnet", "vocab_size": 128256, "hidden_size": 2560,
+        "intermediate_size": 6912, "num_hidden_layers": 30, "num_attention_heads": 20,
+        "num_key_value_heads": 5, "max_position_embeddings": 4096, "rope_theta": 5e5,
+        "rms_norm_eps": 1e-5, "tie_word_embeddings": True,
+    },
     "llama-3.1-8b": {
         "model_type": "llama", "vocab_size": 128256, "hidden_size": 4096,
         "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,

@@ -58,6 +58,32 @@ class Bytes(Weight):
             left -= piece.numel()
 
 
+@dataclass
+class Ternary(Weight):
+    """A tensor of bytes with four numbers of 0, 1 and 2 each."""
+
+    def draw(self, generator: torch.Generator) -> Iterator[torch.Tensor]:
+        """The values in order, in pieces."""
+        left = math.prod(self.shape)
+        shifts = torch.tensor([0, 2, 4, 6], dtype=torch.uint8, device=generator.device)
+        while left > 0:
+            numbers = torch.empty(min(left, PIECE), 4, dtype=torch.uint8, device=generator.device)
+            numbers.random_(0, 3, generator=generator)
+            yield (numbers << shifts).sum(1, dtype=torch.uint8).cpu()
+            left -= numbers.shape[0]
+
+
+def in_ternary(weight: Weight) -> list[Weight]:
+    """A matrix of a layer as BitNet has it: four rows in one, and a scale; others as they are."""
+    if not weight.name.endswith("_proj.weight"):
+        return [weight]
+    rows, columns = weight.shape
+    return [
+        Ternary(weight.name, [rows // 4, columns], "uint8", 0, 0),
+        Weight(f"{weight.name}_scale", [1], "bfloat16", weight.std, 0),
+    ]
+
+
 def in_mxfp4(weight: Weight) -> list[Weight]:
     """The blocks and scales of a tensor [experts, columns, rows]; other weights as they are."""
     if not weight.name.endswith(("experts.gate_up_proj", "experts.down_proj")):

@@ -73,6 +73,9 @@ enum class NormRole : uint8_t {
   kK,  // likewise: of what keys and values come from
   kV,
   kPostLayerInput,  // of what kLayerInputUp gives, before it is added to the residual
+  // Within a block, of what a linear reads:
+  kAttentionOut,  // [values]: kOut
+  kFfnDown,       // [ffn]: kDown
   // Of experts beside a block that every row passes, the shared expert, whose input is that of
   // kPreFfn. They are of the residual, and of what each of both gives:
   kRouter,
@@ -80,7 +83,7 @@ enum class NormRole : uint8_t {
   kPostExperts,
   kPostShared,
 };
-inline constexpr size_t kNumNormRoles = 12;
+inline constexpr size_t kNumNormRoles = 14;
 // Whether only layers have it whose experts are beside a block.
 constexpr bool IsOfExpertsBeside(NormRole role) { return role >= NormRole::kRouter; }
 

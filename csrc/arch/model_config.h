@@ -259,6 +259,8 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t linear_columns(const LayerConfig& layer, LinearRole role) const;
   bool has_bias(LinearRole role) const;
   bool has_norm(const LayerConfig& layer, NormRole role) const;
+  // Whether blocks have norms of what their last linear reads.
+  bool has_norms_within() const;
   // The shape of its weight.
   std::vector<int64_t> norm_shape(const LayerConfig& layer, NormRole role) const;
   // What the queries at positions [0, num_positions) are multiplied with; empty: nothing.

@@ -176,6 +176,8 @@ bool ModelConfig::has_norm(const LayerConfig& layer, NormRole role) const {
   if (role == NormRole::kQ && latent) return latent->q_rank > 0;
   if (role == NormRole::kPostLayerInput) return layer_inputs.has_value();
   if (IsOfExpertsBeside(role)) return layer.has_experts;
+  if (role == NormRole::kAttentionOut) return layer.attends();
+  if (role == NormRole::kFfnDown) return layer.has_dense_ffn();
   const bool is_of_kv = role == NormRole::kK || role == NormRole::kV;
   if (is_of_kv ? !layer.has_own_kv() : role == NormRole::kQ && !layer.attends()) return false;
   if (role == NormRole::kQ || role == NormRole::kK) {
@@ -187,8 +189,16 @@ bool ModelConfig::has_norm(const LayerConfig& layer, NormRole role) const {
   return role != NormRole::kPreAttention || !draft_head || draft_head->layout->has_attention_norm;
 }
 
+bool ModelConfig::has_norms_within() const {
+  return std::ranges::any_of(arch->norms, [](const NormName& norm) {
+    return norm.role == NormRole::kAttentionOut || norm.role == NormRole::kFfnDown;
+  });
+}
+
 std::vector<int64_t> ModelConfig::norm_shape(const LayerConfig& layer, NormRole role) const {
   if (role == NormRole::kV) return {head_dim_of(layer)};
+  if (role == NormRole::kAttentionOut) return {values_size(layer)};
+  if (role == NormRole::kFfnDown) return {ffn_size_of(layer)};
   if (role != NormRole::kQ && role != NormRole::kK) return {hidden_size};
   const int64_t heads = role == NormRole::kQ ? num_heads : kv_heads_of(layer);
   const int64_t size = head_dim_of(layer);

@@ -88,6 +88,28 @@ constexpr ArchSpec Glm4v(std::string_view architecture) {
   };
 }
 
+// Llama with a norm of what the last linear of each block reads.
+inline constexpr NormName kBitNetNorms[] = {
+    {"input_layernorm", NormRole::kPreAttention},
+    {"post_attention_layernorm", NormRole::kPreFfn},
+    {"self_attn.attn_sub_norm", NormRole::kAttentionOut},
+    {"mlp.ffn_sub_norm", NormRole::kFfnDown},
+};
+
+constexpr ArchSpec BitNet(std::string_view architecture) {
+  return {.architecture = architecture,
+          .projections = kSeparateProjections,
+          .norms = kBitNetNorms,
+          .qkv_bias = kAttentionBias,
+          .out_bias = kAttentionBias,
+          .default_activation = "relu2",
+          .defaults = {.num_attention_heads = 20,
+                       .num_key_value_heads = 5,
+                       .max_position_embeddings = 2048,
+                       .norm_eps = 1e-5,
+                       .rope_theta = 5e5}};
+}
+
 constexpr ArchSpec Glm46v() {
   ArchSpec spec = Glm4v("Glm46VForConditionalGeneration");
   spec.requirements = kGlmTextIsDense;
@@ -290,6 +312,8 @@ inline constexpr ArchSpec kOtherDenseRows[] = {
      .defaults = {.num_attention_heads = 32}},
     Youtu(),
     MiniCpm3(),
+    BitNet("BitNetForCausalLM"),
+    BitNet("BitnetForCausalLM"),  // as its first checkpoints say
     Qwen2Vl("Qwen2VLForConditionalGeneration"),
     Glm4v("Glm4vForConditionalGeneration"),
     Glm46v(),

@@ -62,7 +62,6 @@ constexpr UnsupportedArchitecture kTable[] = {
     {"PersimmonForCausalLM", "norms of q and k with biases"},
     {"DiffLlamaForCausalLM", "the difference of two attentions"},
     {"DogeForCausalLM", "attention masks that are computed from values"},
-    {"BitNetForCausalLM", "norms within the blocks"},
     {"PaliGemmaForConditionalGeneration", "attention in both directions over prompts"},
     {"ChatGLMModel", "a layout of its own; the folder for transformers (\"...-hf\") runs"},
     {"ChatGLMForConditionalGeneration",

@@ -12,7 +12,7 @@ namespace {
 constexpr char kSupported[] =
     "; supported: gptq (2, 3, 4 and 8 bits), awq (4 bits, versions gemm and gemv), "
     "compressed-tensors (pack-quantized, int 4 and 8 bits; float-quantized, 8 bits; "
-    "nvfp4-pack-quantized), fp8, mxfp4, modelopt (FP8, NVFP4)";
+    "nvfp4-pack-quantized), fp8, mxfp4, modelopt (FP8, NVFP4), bitnet (offline)";
 constexpr int64_t kMaxGroup = int64_t{1} << 24;
 
 constexpr Quantization MlcGroup(int bits, int64_t group_size) {
@@ -180,6 +180,18 @@ Quantization ReadModelopt(const ConfigFields& fields) {
   return {.format = QuantizedFormat::kModeloptNvfp4, .bits = 4, .group_size = 16};
 }
 
+// The older class of linears divides by the scale. That inputs are rounded to 8 bits is a matter of
+// the device.
+Quantization ReadBitNet(const ConfigFields& fields) {
+  const std::string linear = fields.String("linear_class", "bitlinear");
+  Require(fields, "linear_class", linear, {"bitlinear", "autobitlinear"});
+  Require(fields, "quantization_mode", fields.String("quantization_mode", "offline"), {"offline"});
+  if (fields.Bool("use_rms_norm", false)) {
+    fields.Fail("use_rms_norm", std::string("= true is not supported") + kSupported);
+  }
+  return {.format = QuantizedFormat::kBitNet, .bits = 2, .divides = linear == "bitlinear"};
+}
+
 }  // namespace
 
 Quantization ReadQuantization(const ConfigFields& fields) {
@@ -190,6 +202,7 @@ Quantization ReadQuantization(const ConfigFields& fields) {
   if (method == "compressed-tensors") return ReadCompressedTensors(fields);
   if (method == "fp8") return ReadFloat8(fields);
   if (method == "modelopt" || method == "modelopt_fp4") return ReadModelopt(fields);
+  if (method == "bitnet") return ReadBitNet(fields);
   fields.Fail("quant_method", "= \"" + method + "\" is not supported" + kSupported);
 }
 

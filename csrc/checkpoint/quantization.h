@@ -22,6 +22,7 @@ enum class QuantizedFormat : uint8_t {
   kFloat8,
   kCompressedNvfp4,
   kModeloptNvfp4,
+  kBitNet,
 };
 
 struct Quantization {
@@ -33,6 +34,7 @@ struct Quantization {
   bool zeros_minus_one = false;  // GPTQ, except v2: zero points are stored less one
   int64_t block_rows = 0;        // FP8: rows and columns with one scale; 0: all
   int64_t block_columns = 0;
+  bool divides = false;    // BitNet: products are divided by the scale
   bool scale_inv = false;  // FP8: the scale is weight_scale_inv, if there is no weight_scale
 };
 

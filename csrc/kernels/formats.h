@@ -38,6 +38,8 @@ namespace mlc_native::kernels {
 //   kQ4AffineGroup16    kQ4Affine with groups of 16 k, for matrices whose parts have several of
 //                       these types.
 //   kQ2AffineGroup16    kQ4Affine with 2 bits, code - 2 and groups of 16 k, as of GGUF's Q2_K.
+//   kQ2                 2 bits and a float16 scale per group of 64 k, as of ternary weights: BitNet
+//                       and GGUF's TQ1_0 and TQ2_0. As kQ8.
 //   kFloat8             FP8 (E4M3) and a float32 scale per group of 64 k. As kBFloat16; the sum of
 //                       a group is multiplied by its scale.
 // What a checkpoint holds in a format other than kQ8, kQ4 and kQ6 keeps it; nothing else is
@@ -64,6 +66,7 @@ enum class WeightFormat : uint8_t {
   kFp4Group16,
   kIq3,
   kIq2Group16,
+  kQ2,
 };
 
 constexpr WeightFormat FormatOf(DType dtype) {

@@ -84,6 +84,7 @@ constexpr std::string_view FormatName(WeightFormat format) {
     case WeightFormat::kFp4Group16:
       return "nvfp4";
     case WeightFormat::kQ2AffineGroup16:
+    case WeightFormat::kQ2:
       return "q2";
     case WeightFormat::kQ6:
     case WeightFormat::kQ6Affine:

@@ -23,9 +23,9 @@
 //   iq2        16    as q4 of 16. A code is an index into kIq2Values.
 //   fp4 of 16  16    as q4 of 16. A code is an index into kMxfp4Doubled, and the scale is half of
 //                    the format's.
-//   q2 affine  16    [width][4] bytes, then [width] float16 scales, then [width] float16 shifts.
-//   The
-//                    bits 2 i and 2 i + 1 of byte j are the code of k = 4 i + j.
+//   q2         64    [4][width][4] bytes, then [width] float16 scales. In step s, the bits 2 i and
+//                    2 i + 1 of byte j are the code of k = 16 s + 4 i + j.
+//   q2 affine  16    as a step of q2, then [width] float16 scales, then [width] float16 shifts
 //   q4 affine  32    as q4, with [width] float16 shifts behind the scales
 //   q6 affine  32    as two steps of q6, then [width] float16 scales, then [width] float16 shifts
 //   q6 of 16   16    as a step of q6, then [width] float16 scales, and shifts if it is affine
@@ -115,7 +115,8 @@ inline constexpr WeightFormat kWeightFormats[] = {
     WeightFormat::kQ4Group16,  WeightFormat::kQ6AffineGroup16,
     WeightFormat::kIq4,        WeightFormat::kQ4AffineGroup16,
     WeightFormat::kFp4Group16, WeightFormat::kQ2AffineGroup16,
-    WeightFormat::kIq3,        WeightFormat::kIq2Group16};
+    WeightFormat::kIq3,        WeightFormat::kIq2Group16,
+    WeightFormat::kQ2};
 
 constexpr PanelLayout LayoutOf(WeightFormat format) {
   switch (format) {
@@ -146,6 +147,8 @@ constexpr PanelLayout LayoutOf(WeightFormat format) {
       return {.group = 16, .code_bits = 4, .chunk_bytes = 4, .scale_bytes = 2};
     case WeightFormat::kQ4AffineGroup16:
       return {.group = 16, .code_bits = 4, .chunk_bytes = 4, .scale_bytes = 4, .scales = 2};
+    case WeightFormat::kQ2:
+      return {.group = 64, .code_bits = 2, .chunk_bytes = 4, .scale_bytes = 2};
     case WeightFormat::kQ2AffineGroup16:
       return {.group = 16, .code_bits = 2, .chunk_bytes = 4, .scale_bytes = 4, .scales = 2};
     case WeightFormat::kQ4Affine:

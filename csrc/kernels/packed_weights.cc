@@ -90,7 +90,10 @@ void WithGroup(WeightFormat format, F f) {
       return f(AffineGroup<WeightFormat::kQ4AffineGroup16,  //
                            QuantGroup<WeightFormat::kQ4Group16>>{});
     case WeightFormat::kQ2AffineGroup16:
-      return f(AffineGroup<WeightFormat::kQ2AffineGroup16, Q2Places>{});
+      return f(AffineGroup<WeightFormat::kQ2AffineGroup16,  //
+                           Q2Group<WeightFormat::kQ2AffineGroup16>>{});
+    case WeightFormat::kQ2:
+      return f(Q2Group<WeightFormat::kQ2>{});
     case WeightFormat::kFloat8:
       return f(Float8Group{});
     case WeightFormat::kQ6:

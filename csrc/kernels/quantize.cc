@@ -246,6 +246,19 @@ template QuantizedGroup<kQ4Group> QuantizeToTable<kQ4Group>(const Group<kQ4Group
 template QuantizedGroup<kShortQ4Group> QuantizeToTable<kShortQ4Group>(const Group<kShortQ4Group>&,
                                                                       const int8_t*);
 
+QuantizedGroup<kQ2Group> QuantizeTernary(const Group<kQ2Group>& values) {
+  const Vectors<kQ2Group> x(values);
+  if (!x.AllFinite()) return {.scale = kNaN, .codes = {}};
+  QuantizedGroup<kQ2Group> group{};
+  const float largest = std::fmax(x.Highest(), -x.Lowest());
+  group.scale = FloatToFloat16(largest);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int sign = 2 * std::fabs(values[i]) <= largest ? 0 : std::signbit(values[i]) ? -1 : 1;
+    group.codes[i] = static_cast<uint8_t>(2 + sign);
+  }
+  return group;
+}
+
 QuantizedGroup<kMxfp4Group> QuantizeMxfp4(const Mxfp4Values& values) {
   constexpr uint16_t kBFloat16NaN = 0x7fc0;
   const Vectors<kMxfp4Group> x(values);

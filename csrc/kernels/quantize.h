@@ -23,6 +23,7 @@ inline constexpr int64_t kShortQ8Group = LayoutOf(WeightFormat::kQ8Group32).grou
 inline constexpr int64_t kQ6Group = LayoutOf(WeightFormat::kQ6).group;
 inline constexpr int64_t kShortQ6Group = LayoutOf(WeightFormat::kQ6Group16).group;
 inline constexpr int64_t kQ4Group = LayoutOf(WeightFormat::kQ4).group;
+inline constexpr int64_t kQ2Group = LayoutOf(WeightFormat::kQ2).group;
 inline constexpr int64_t kShortQ4Group = LayoutOf(WeightFormat::kQ4Group16).group;
 
 // Maps the largest magnitude to code 1 or 255. The scale is rounded up, so no value is clipped.
@@ -62,6 +63,11 @@ AffineQuantizedGroup<kGroup> QuantizeAffine(const std::array<float, kGroup>& val
 template <int64_t kGroup>
 QuantizedGroup<kGroup> QuantizeToTable(const std::array<float, kGroup>& values,
                                        const int8_t* table);
+
+// Values are scale * (code - 2), with codes of 1 to 3: the largest magnitude is the scale. Ternary
+// values stay as they are, to the rounding of the scale.
+MLC_NATIVE_PRIVATE_API QuantizedGroup<kQ2Group> QuantizeTernary(
+    const std::array<float, kQ2Group>& values);
 
 // The group of MXFP4 whose scale is the power of two that OCP's specification gives it: the largest
 // magnitude has the largest exponent of the 4 bits, and is cut if it is above 6. Values that are

@@ -205,28 +205,44 @@ struct Q6Group {
   static void Decode(const Stored& stored, float* values) { DecodeScaled<Q6Group>(stored, values); }
 };
 
-// Where the codes of a group of 2 bits are.
-struct Q2Places {
-  static constexpr PanelLayout kLayout = LayoutOf(WeightFormat::kQ2AffineGroup16);
+template <WeightFormat kFormat>
+struct Q2Group {
+  static constexpr PanelLayout kLayout = LayoutOf(kFormat);
   static constexpr int kOffset = 2;
-  static constexpr int64_t kBytes = kLayout.CodeBytes(1);
+  static constexpr int64_t kQuad = kLayout.chunk_bytes;
+  static constexpr int64_t kStep = 4 * kQuad;  // k
   struct Stored {
-    uint8_t codes[kBytes];
+    uint8_t codes[kLayout.CodeBytes(1)];
+    uint16_t scale;
   };
 
+  // The byte of a column that has the code of k, and which of its bits are the first ones.
+  static constexpr int64_t ByteOf(int64_t k) { return k / kStep * kQuad + k % kQuad; }
+  static constexpr int64_t BitsOf(int64_t k) { return k % kStep / kQuad * 2; }
+
+  // The largest magnitude is the scale.
+  template <typename From>
+  static void Encode(const typename From::Storage* x, int64_t count, Stored* out) {
+    EncodeGroups<Q2Group, From>(x, count, out, [](auto values, auto* quantized) {
+      for (size_t g = 0; g < values.size(); ++g) quantized[g] = QuantizeTernary(values[g]);
+    });
+  }
+  static Stored FromCodes(const int8_t* codes, int64_t count, const uint16_t* scale) {
+    return Store(GroupOf<kLayout.group>(codes, count, kOffset, *scale));
+  }
   static Stored Store(const QuantizedGroup<kLayout.group>& group) {
     Stored stored = {};
-    for (int64_t i = 0; i < kLayout.group; ++i) {
-      uint8_t& byte = stored.codes[i % kBytes];
-      byte = static_cast<uint8_t>(byte | group.codes[i] << i / kBytes * 2);
+    stored.scale = group.scale;
+    for (int64_t k = 0; k < kLayout.group; ++k) {
+      uint8_t& byte = stored.codes[ByteOf(k)];
+      byte = static_cast<uint8_t>(byte | group.codes[k] << BitsOf(k));
     }
     return stored;
   }
-  static void DecodeCodes(const uint8_t (&stored)[kBytes], int* codes) {
-    for (int64_t i = 0; i < kLayout.group; ++i) {
-      codes[i] = stored[i % kBytes] >> i / kBytes * 2 & 3;
-    }
+  static void DecodeCodes(const uint8_t (&stored)[kLayout.CodeBytes(1)], int* codes) {
+    for (int64_t k = 0; k < kLayout.group; ++k) codes[k] = stored[ByteOf(k)] >> BitsOf(k) & 3;
   }
+  static void Decode(const Stored& stored, float* values) { DecodeScaled<Q2Group>(stored, values); }
 };
 
 // Codes that are placed as those of Places, with a shift.

@@ -113,6 +113,14 @@ kernels::NormalizeArgs Transformer::Ops::HeadNorm(const float* weight, float* x,
   return norm;
 }
 
+void Transformer::Ops::NormalizeWithin(size_t layer, NormRole role, const Activations& x) {
+  const NormWeights<const float*>& norm = model_.weights_.layers[layer].norm(role);
+  if (norm.weight == nullptr) return;
+  kernels::NormalizeArgs args = Norm(x, norm, x);
+  args.dim = config_.norm_shape(config_.layers[layer], role).front();
+  remembered_.Add(args);
+}
+
 void Transformer::Ops::Normalize(const NormWeights<const float*>& pre_norm) {
   if (pre_norm.weight == nullptr) {
     input_ = config_.attends_to_joined() ? &buffers_.joined : &buffers_.residual;
@@ -203,11 +211,13 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kOut:
       if (config_.latent) MakeValues(layer);
       if (config_.gates_attention()) GateAttention();
+      NormalizeWithin(layer, NormRole::kAttentionOut, buffers_.attention);
       return RunLinear(linear, config_.latent ? buffers_.values : buffers_.attention,
                        buffers_.output);
     case LinearRole::kGateUp:
       return RunLinear(linear, *input_, buffers_.ffn);
     case LinearRole::kDown:
+      NormalizeWithin(layer, NormRole::kFfnDown, buffers_.ffn);
       return RunLinear(linear, buffers_.ffn, buffers_.output);
     case LinearRole::kDeltaInputs:
       return RunLinear(linear, *input_, buffers_.delta_inputs);

@@ -111,6 +111,8 @@ class Transformer::Ops {
   // Runs the remembered operations first, and shows the observer each head.
   void RunHeads(std::span<const kernels::PackedLinear> weights,
                 const kernels::HeadLinearArgs& args);
+  // Of what a linear within a block reads, in place; nothing where the family has no such norm.
+  void NormalizeWithin(size_t layer, NormRole role, const Activations& x);
   void GateAttention();
   void AddHeadNorms(size_t layer, RowSteps* steps) const;
   void AddRope(size_t layer, RowSteps* steps) const;

@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "support/error.h"
+#include "support/half.h"
 #include "weights/float8_weight.h"
 #include "weights/nvfp4_weight.h"
 #include "weights/quantized_weight.h"
+#include "weights/ternary_weight.h"
 
 namespace mlc_native {
 namespace {
@@ -147,6 +149,9 @@ class Parts {
   }
   std::unique_ptr<WeightSource> FinishFloat8(const Float8Parts& parts) {
     return std::make_unique<Float8Weight>(std::move(taken_), std::move(held_), parts);
+  }
+  std::unique_ptr<WeightSource> FinishTernary(const TernaryParts& parts) {
+    return std::make_unique<TernaryWeight>(std::move(taken_), std::move(held_), parts);
   }
   std::unique_ptr<WeightSource> FinishNvfp4(const Nvfp4Parts& parts) {
     return std::make_unique<Nvfp4Weight>(std::move(taken_), std::move(held_), parts);
@@ -366,6 +371,32 @@ std::unique_ptr<WeightSource> OpenNvfp4(Parts parts) {
   return parts.FinishNvfp4(found);
 }
 
+// BitNet: weight [rows / 4, columns] and weight_scale [1], which multiplies or divides.
+std::unique_ptr<WeightSource> OpenTernary(Parts parts) {
+  constexpr char kScale[] = ".weight_scale";
+  if (parts.rows % kTernaryRows != 0) {
+    parts.Fail(".weight", std::to_string(parts.rows) + " rows are not a multiple of " +
+                              std::to_string(kTernaryRows) + ", which bytes of BitNet have");
+  }
+  const LoadedTensor* codes =
+      parts.Hold(parts.Take(".weight", {"U8"}, {parts.rows / kTernaryRows, parts.columns}));
+  const Checkpoint::Entry& entry = parts.Take(kScale, {"BF16", "F16", "F32"}, {1});
+  TernaryParts found{.codes = codes,
+                     .precision = *entry.tensor->dtype,
+                     .scale = std::nullopt,
+                     .rows = parts.rows,
+                     .columns = parts.columns};
+  if (parts.reads_data()) {
+    const std::vector<std::byte> bytes = Parts::ReadAll<std::byte>(entry);
+    const float scale = LoadElement(found.precision, bytes.data(), 0);
+    if (!std::isfinite(scale) || scale == 0) {
+      parts.Fail(kScale, "is " + std::to_string(scale) + ", must be a finite number other than 0");
+    }
+    found.scale = parts.quantization.divides ? 1 / scale : scale;
+  }
+  return parts.FinishTernary(found);
+}
+
 }  // namespace
 
 std::string QuantizedTensorName(QuantizedFormat format, const std::string& base) {
@@ -383,6 +414,7 @@ std::string QuantizedTensorName(QuantizedFormat format, const std::string& base)
       break;  // mxfp4_weight.h
     case QuantizedFormat::kFloat8:
     case QuantizedFormat::kModeloptNvfp4:
+    case QuantizedFormat::kBitNet:
       return base + ".weight";
   }
   return base;
@@ -408,6 +440,8 @@ std::unique_ptr<WeightSource> OpenQuantized(const Quantization& quantization,
     case QuantizedFormat::kCompressedNvfp4:
     case QuantizedFormat::kModeloptNvfp4:
       return OpenNvfp4(std::move(parts));
+    case QuantizedFormat::kBitNet:
+      return OpenTernary(std::move(parts));
     case QuantizedFormat::kMxfp4:
       break;
   }

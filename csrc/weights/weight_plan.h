@@ -43,9 +43,10 @@ struct WeightOptions {
                kernels::WeightFormat::kQ6Group16, kernels::WeightFormat::kQ6,
                kernels::WeightFormat::kQ4AffineGroup16, kernels::WeightFormat::kQ4Affine,
                kernels::WeightFormat::kQ4Group16, kernels::WeightFormat::kQ2AffineGroup16,
-               kernels::WeightFormat::kQ4, kernels::WeightFormat::kIq4, kernels::WeightFormat::kIq3,
-               kernels::WeightFormat::kIq2Group16, kernels::WeightFormat::kFp4Group16,
-               kernels::WeightFormat::kMxfp4, kernels::WeightFormat::kFloat8},
+               kernels::WeightFormat::kQ4, kernels::WeightFormat::kQ2, kernels::WeightFormat::kIq4,
+               kernels::WeightFormat::kIq3, kernels::WeightFormat::kIq2Group16,
+               kernels::WeightFormat::kFp4Group16, kernels::WeightFormat::kMxfp4,
+               kernels::WeightFormat::kFloat8},
       .rounded = kernels::WeightFormat::kQ8Group32};
   std::optional<FormatsOfCodes> codes_in_float16{};  // where that is the dtype; nullopt: the same
   bool strict = false;  // a tensor that the model does not use is an error

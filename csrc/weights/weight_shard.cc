@@ -85,6 +85,10 @@ class Cutter {
       CutHeads(layer.norms[static_cast<size_t>(NormRole::kK)].weight, KvHeads(),
                whole_.kv_heads_of(*of_whole_));
     }
+    CutHeads(layer.norms[static_cast<size_t>(NormRole::kAttentionOut)].weight, Heads(),
+             whole_.num_heads);
+    const size_t of_ffn = layer.norms[static_cast<size_t>(NormRole::kFfnDown)].weight;
+    if (of_ffn != kAbsent) cuts_[of_ffn].rows = {Share(part_.ffn_size_of(*of_part_))};
     const auto vector = [&](VectorRole role) { return layer.vectors[static_cast<size_t>(role)]; };
     CutHeads(vector(VectorRole::kSinks), Heads(), whole_.num_heads);
     if (vector(VectorRole::kConvolution) != kAbsent) CutStateVectors(layer);

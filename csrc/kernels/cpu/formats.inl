@@ -257,7 +257,7 @@ struct QuantFormat : FormatBase<kFormat> {
       typename Codes::Quad lo[AsStored::kQuads], hi[AsStored::kQuads];
       AsStored::Load(codes, lo);
       AsStored::Load(codes + kVectorBytes, hi);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int q = 0; q < AsStored::kQuads; ++q) {
 #pragma GCC unroll 16
         for (int r = 0; r < kRows; ++r) {
@@ -458,6 +458,8 @@ inline void WithFormat(WeightFormat format, int64_t rows, F f) {
       return WithQuantFormat<WeightFormat::kQ4AffineGroup16, Q4Codes, ExponentScale>(rows, f);
     case WeightFormat::kQ2AffineGroup16:
       return WithQuantFormat<WeightFormat::kQ2AffineGroup16, Q2Codes, ExponentScale>(rows, f);
+    case WeightFormat::kQ2:
+      return WithQuantFormat<WeightFormat::kQ2, Q2Codes, InputScale>(rows, f);
     case WeightFormat::kQ4Affine:
       return WithQuantFormat<WeightFormat::kQ4Affine, Q4Codes, ExponentScale>(rows, f);
     case WeightFormat::kQ6Affine:

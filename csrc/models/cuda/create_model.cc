@@ -116,7 +116,8 @@ void CheckSizes(const ModelConfig& config) {
   }
   CheckSize("hidden_size", config.hidden_size, kVector, kernels::cuda::kMaxNormDim);
   if (std::ranges::any_of(config.layers, &LayerConfig::has_dense_ffn)) {
-    CheckSize(std::string(config.arch->ffn_size_field).c_str(), config.ffn_size, kVector, kAnySize);
+    CheckSize(std::string(config.arch->ffn_size_field).c_str(), config.ffn_size, kVector,
+              config.has_norms_within() ? kernels::cuda::kMaxNormDim : kAnySize);
   }
   if (config.layer_inputs) {
     CheckSize("hidden_size_per_layer_input", config.layer_inputs->size, kVector,
@@ -147,7 +148,7 @@ void CheckSizes(const ModelConfig& config) {
     CheckSize(std::string(rule.shared_size).c_str(), config.experts->shared_ffn_size, kVector,
               kAnySize);
   }
-  if (config.qk_norm == QkNorm::kWholeProjection) {
+  if (config.qk_norm == QkNorm::kWholeProjection || config.has_norms_within()) {
     CheckSize("num_attention_heads * head_dim", config.q_size(), kVector,
               kernels::cuda::kMaxNormDim);
   }

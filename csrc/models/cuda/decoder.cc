@@ -17,6 +17,11 @@ using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 constexpr size_t kAlign = 256;
 constexpr size_t kMaxDecodeBytes = size_t{256} << 20;  // of DecodeAttention's workspace
 
+// Whether norms are of whole rows, of which each of several GPUs has a part.
+bool HasNormsOfWholeRows(const ModelConfig& config) {
+  return config.qk_norm == QkNorm::kWholeProjection || config.has_norms_within();
+}
+
 }  // namespace
 
 // Every sequence has a row of logits now and then. From kMany rows on the memory is the same: more
@@ -91,7 +96,7 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   const int64_t parts = Peers::NumParts(limits.num_peers, limits.max_rows * summed);
   if (parts > 0) buffers.peer_parts = take(parts, DTypeSize(dtype));
   if ((config.mamba && config.mamba->norm_has_parts()) ||
-      (limits.num_peers > 1 && config.qk_norm == QkNorm::kWholeProjection)) {
+      (limits.num_peers > 1 && HasNormsOfWholeRows(config))) {
     const int64_t sums = RoundUp8(2 * limits.max_rows);
     buffers.square_sums = static_cast<float*>(take(sums, sizeof(float)));
     buffers.square_parts = take(Peers::NumParts(limits.num_peers, sums), sizeof(float));

@@ -79,6 +79,36 @@ void CudaDecoder::Ops::NormalizeWholeProjections(size_t layer) const {
   kernels::cuda::Normalize(args, stream_);
 }
 
+// Likewise with several GPUs, of which each has a part of the row.
+void CudaDecoder::Ops::NormalizeWithin(size_t layer, NormRole role, void* x) const {
+  const Norm& norm = weights_.layers[layer].norm(role);
+  if (norm.weight == nullptr) return;
+  const Peer& peer = decoder_.peer_;
+  const int64_t dim = config_.norm_shape(config_.layers[layer], role).front();
+  NormalizeArgs args{.dtype = weights_.dtype,
+                     .x = x,
+                     .ld = dim,
+                     .weight = norm.weight,
+                     .weight_offset = config_.norm_weight_offset,
+                     .eps = config_.norm_eps,
+                     .m = num_rows_,
+                     .dim = dim};
+  if (peer) {
+    SquareSums({.dtype = weights_.dtype,
+                .x = x,
+                .ld = dim,
+                .m = num_rows_,
+                .dims = {dim, 0},
+                .sums = buffers_.square_sums},
+               stream_);
+    peer.peers->Sum(peer.rank, buffers_.square_sums, RoundUp8(2 * num_rows_), DType::kFloat32,
+                    buffers_.square_parts, stream_);
+    args.square_sums = buffers_.square_sums;
+    args.whole_dim = dim * peer.peers->size();
+  }
+  kernels::cuda::Normalize(args, stream_);
+}
+
 // A KV head that several GPUs have is counted by the first of them.
 void CudaDecoder::Ops::SumSquaresOverPeers(size_t layer) const {
   const Peer& peer = decoder_.peer_;

@@ -181,6 +181,7 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
       if (!config_.latent) return LaunchLinear(LinearOfInput(linear, buffers_.qkv));
       return LaunchLinear(LatentsOfInput(linear));
     case LinearRole::kOut:
+      NormalizeWithin(layer, NormRole::kAttentionOut, attention_);
       return Defer(
           LinearArgs(linear, config_.latent ? MakeValues(layer) : attention_, buffers_.output));
     case LinearRole::kDeltaInputs:
@@ -192,6 +193,7 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kGateUp:
       return Defer(LinearOfInput(linear, buffers_.ffn));
     case LinearRole::kDown:
+      NormalizeWithin(layer, NormRole::kFfnDown, buffers_.activated);
       return Defer(LinearArgs(linear, buffers_.activated, buffers_.output));
     case LinearRole::kRouter:
       return LaunchRouter(linear);

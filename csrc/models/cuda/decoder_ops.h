@@ -182,6 +182,9 @@ class CudaDecoder::Ops {
   };
   RopeOfLayer RopeOf(size_t layer) const;
   void NormalizeWholeProjections(size_t layer) const;
+  // Of what a linear within a block reads, [rows, its columns], in place; nothing where the family
+  // has no such norm.
+  void NormalizeWithin(size_t layer, NormRole role, void* x) const;
   void SumSquaresOverPeers(size_t layer) const;
   bool HasTiles(size_t layer) const;
   void AttendDecode(size_t layer, int64_t first, int64_t num_rows);

@@ -50,6 +50,7 @@ TEST_P(SelfCheckTest, OneBitInARowOfOneFormatIsFound) {
   EXPECT_TRUE((ChangedBitIsFound<33, WeightFormat::kIq2Group16>(isa())));
   EXPECT_TRUE((ChangedBitIsFound<14, WeightFormat::kQ4AffineGroup16>(isa())));
   EXPECT_TRUE((ChangedBitIsFound<1, WeightFormat::kQ2AffineGroup16>(isa())));
+  EXPECT_TRUE((ChangedBitIsFound<12, WeightFormat::kQ2>(isa())));
 }
 
 // Products of quantized weights, which do without BF16.

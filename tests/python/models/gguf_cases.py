@@ -235,8 +235,8 @@ KEPT = {
     Type.IQ2_S: (5, "iq2"),
     Type.IQ3_XXS: (4.5, "iq3"),
     Type.IQ3_S: (5, "q4"),
-    Type.TQ1_0: (4, "q2"),
-    Type.TQ2_0: (4, "q2"),
+    Type.TQ1_0: (2.25, "q2"),
+    Type.TQ2_0: (2.25, "q2"),
 }
 SUPER_BLOCKS = [kind for kind in KEPT if gguf.GGML_QUANT_SIZES[kind][0] > 32]
 ROUNDED = [  # their scales, to float16

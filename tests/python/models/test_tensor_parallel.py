@@ -44,6 +44,7 @@ KINDS = [
     "mlc-q4f16_1",
     "gguf-Q4_0",
     "tiny-olmo2",  # floats; norms over all heads
+    "tiny-bitnet",  # norms of what the last linears of blocks read
     "tiny-gemma4_text",  # layers with sizes of their own
     "tiny-deepseek_v2",  # latent attention, whose queries come from the hidden states
     "tiny-deepseek_v3",  # whose queries have latents
