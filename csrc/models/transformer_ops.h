@@ -111,6 +111,11 @@ class Transformer::Ops {
   // Runs the remembered operations first, and shows the observer each head.
   void RunHeads(std::span<const kernels::PackedLinear> weights,
                 const kernels::HeadLinearArgs& args);
+  // Of linear attention: the numbers that decays of channels (0) or output gates (1) come from.
+  Activations DeltaRank(int64_t index) const {
+    const int64_t column = config_.delta->conv_size() + index * config_.delta->gate_rank;
+    return {.data = buffers_.delta_inputs.data + column, .width = buffers_.delta_inputs.width};
+  }
   void GateAttention();
   void AddHeadNorms(size_t layer, RowSteps* steps) const;
   void AddRope(size_t layer, RowSteps* steps) const;

@@ -178,6 +178,17 @@ class ColumnPart {
     }
     return ReduceWarp<kLanesPerColumn>((sums[0] + sums[1]) + (sums[2] + sums[3]), Plus());
   }
+  // Multiplies each key's part with its decay.
+  __device__ void Decay(const float* decays) {
+#pragma unroll
+    for (int run = 0; run < kRuns; ++run) {
+      const float4 v = *reinterpret_cast<const float4*>(decays + Key(run));
+      s_[run * 4] *= v.x;
+      s_[run * 4 + 1] *= v.y;
+      s_[run * 4 + 2] *= v.z;
+      s_[run * 4 + 3] *= v.w;
+    }
+  }
   __device__ void Update(float decay, const float* k, float write) {
 #pragma unroll
     for (int run = 0; run < kRuns; ++run) {
