@@ -9,6 +9,7 @@
 #include "arch/gemma4_rows.h"
 #include "arch/hybrid_rows.h"
 #include "arch/image_models.h"
+#include "arch/kimi_rows.h"
 #include "arch/llama4_rows.h"
 #include "arch/mamba_rows.h"
 #include "arch/other_dense_rows.h"
@@ -173,9 +174,10 @@ constexpr ArchSpec kFirstRows[] = {
                   .tie_word_embeddings = true}},
 };
 
-constexpr auto kArchitectures = Join(
-    kFirstRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows, kExpertRows,
-    kOtherExpertRows, kLlama4Rows, kAfmoeRows, kHybridRows, kConvolutionRows, kMambaRows);
+constexpr auto kArchitectures =
+    Join(kFirstRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows,
+         kExpertRows, kOtherExpertRows, kLlama4Rows, kAfmoeRows, kHybridRows, kConvolutionRows,
+         kMambaRows, kKimiRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},
