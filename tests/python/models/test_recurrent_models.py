@@ -28,7 +28,7 @@ pytestmark = pytest.mark.emulated(slow=True)
 MODELS = [
     "tiny-qwen3_5_text", "tiny-lfm2", "tiny-lfm2_moe", "tiny-granitemoehybrid_mamba",
     "tiny-granitemoehybrid_moe", "tiny-bamba", "tiny-nemotron_h", "tiny-nemotron_h_moe",
-    "tiny-falcon_h1", "tiny-lfm3",
+    "tiny-falcon_h1", "tiny-lfm3", "tiny-kimi_linear",
 ]  # fmt: skip
 
 # Multiples of 4.
