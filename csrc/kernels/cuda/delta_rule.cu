@@ -175,8 +175,8 @@ __global__ void __launch_bounds__(kDeltaThreads)
       const float beta = args.beta[row * shape.value_heads + head];
       float* const value = args.v + row * shape.values() + head * shape.value_dim + column;
       const float v = is_used ? *value : 0.0f;
-      if constexpr (kOfChannels) state.Decay(decays[r]);
-      const float recalled = state.Product(keys[r]);
+      const float recalled =
+          kOfChannels ? state.DecayedProduct(decays[r], keys[r]) : state.Product(keys[r]);
       state.Update(decay, keys[r], (v - decay * recalled) * beta);
       const float out = state.Product(queries[r]);
       if (is_used && lane == 0) *value = out;
