@@ -37,7 +37,7 @@ struct DeltaInputs {
     decay = draw(shape.value_heads, 1);
     bias = draw(shape.decays(), 1, -3);  // forgets slowly, so that early rows count
     norm = draw(shape.value_dim, 1);
-    if (shape.decays_channels) channel_decays = draw(rows * shape.decays(), 2);
+    if (shape.decays_channels) channel_decays = draw(rows * shape.decays(), 6);
   }
 
   int64_t width() const { return shape.channels() + shape.values(); }

@@ -1,5 +1,5 @@
-"""What llama.cpp's converter writes of Kimi Linear: which layers attend, the sizes of the others, and
-what becomes of their tensors."""
+"""What llama.cpp's converter writes of Kimi Linear: which layers attend, the sizes of the others,
+and what becomes of their tensors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """GGUF files of Kimi Linear: logits, tokens, and what is refused.
 
-The oracles are those of test_gguf.py. What the files hold is what llama.cpp's converter writes, by its
-source; its own files have not been compared.
+The oracles are those of test_gguf.py. What the files hold is what llama.cpp's converter writes, by
+its source; its own files have not been compared.
 """
 
 from __future__ import annotations

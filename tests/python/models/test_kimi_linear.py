@@ -1,5 +1,5 @@
-"""What folders of Kimi Linear may say: fields as the hub has them, which layers attend, and the names
-of tensors that transformers writes and those of its memory."""
+"""What folders of Kimi Linear may say: fields as the hub has them, which layers attend, and the
+names of tensors that transformers writes and those of its memory."""
 
 from __future__ import annotations
 
@@ -95,7 +95,11 @@ def test_the_tensors_of_the_memory_of_transformers(folder: Path, tmp_path: Path)
     [
         {"layer_types": ["full_attention"] * 5},
         {"layer_types": None, "mlp_layer_types": None, "norm_topk_prob": False},
-        {"layer_types": ["linear_attention"] * 4 + ["full_attention"], "n_group": 1, "topk_group": 1},
+        {
+            "layer_types": ["linear_attention"] * 4 + ["full_attention"],
+            "n_group": 1,
+            "topk_group": 1,
+        },
         {"q_lora_rank": 24, "attention_bias": True, "linear_conv_kernel_dim": 8},
         {"linear_num_heads": 3, "linear_head_dim": 7, "tie_word_embeddings": True},
         {"linear_head_dim": 160, "linear_conv_kernel_dim": 2, "n_shared_experts": 1},
