@@ -93,6 +93,8 @@ class KernelTable {
                                              "delta inputs",
                                              "delta gates",
                                              "delta out",
+                                             "delta decays",
+                                             "delta out gates",
                                              "layer input gate",
                                              "layer input up",
                                              "experts in",

@@ -69,7 +69,9 @@ class Limit {
       const bool of_experts = role == LinearRole::kExpertGateUp || role == LinearRole::kExpertDown;
       const int64_t used = of_experts ? config_.experts->router.num_chosen : count;
       const bool of_all_rows = role == LinearRole::kQkv || role == LinearRole::kDeltaInputs ||
-                               role == LinearRole::kDeltaGates;
+                               role == LinearRole::kDeltaGates ||
+                               role == LinearRole::kDeltaDecays ||
+                               role == LinearRole::kDeltaOutGates;
       (of_all_rows ? qkv_size_ : rest_size_) += size * static_cast<double>(used);
       if (!of_experts) continue;
       const kernels::PanelLayout panel =

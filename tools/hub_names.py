@@ -63,6 +63,17 @@ _LFM2_EXPERTS = {
     "experts.gate_up_proj": ("experts.{}.w1.weight", "experts.{}.w3.weight"),
     "experts.down_proj": ("experts.{}.w2.weight",),
 }
+_KIMI_LAYERS = _MIXTRAL_EXPERTS | {
+    "mlp.gate.e_score_correction_bias": ("block_sparse_moe.gate.e_score_correction_bias",),
+    "mlp.shared_experts.gate_proj.weight": ("block_sparse_moe.shared_experts.gate_proj.weight",),
+    "mlp.shared_experts.up_proj.weight": ("block_sparse_moe.shared_experts.up_proj.weight",),
+    "mlp.shared_experts.down_proj.weight": ("block_sparse_moe.shared_experts.down_proj.weight",),
+    "forget_gate.f_a_proj.weight": ("f_a_proj.weight",),
+    "forget_gate.f_b_proj.weight": ("f_b_proj.weight",),
+    "forget_gate.dt_bias": ("dt_bias",),
+    "forget_gate.A_log": ("A_log",),
+    "conv1d.weight": ("q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"),
+}
 _NEMOTRON_EXPERTS = {
     "experts.up_proj": ("experts.{}.up_proj.weight",),
     "experts.down_proj": ("experts.{}.down_proj.weight",),
@@ -89,6 +100,7 @@ HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "granitemoeshared": _GRANITE_EXPERTS,
     "granitemoehybrid": _GRANITE_EXPERTS,
     "nemotron_h": _NEMOTRON_EXPERTS,
+    "kimi_linear": _KIMI_LAYERS,
     "dots1": _QWEN_EXPERTS,
     "hunyuan_v1_moe": _QWEN_EXPERTS,
     "glm4v_moe": _QWEN_EXPERTS,

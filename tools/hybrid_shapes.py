@@ -55,6 +55,15 @@ NEMOTRON_H: dict[str, Any] = {
     "model_type": "nemotron_h", **TINY, "head_dim": 24, "mamba_num_heads": 8, "mamba_head_dim": 24,
     "n_groups": 2, "ssm_state_size": 20, "conv_kernel": 4, "time_step_min": 1e-30,
 }  # fmt: skip
+# Kimi Linear: latent attention without a rope, and linear attention of which each channel of the
+# keys has a decay of its own. The last layer is recurrent.
+KIMI: dict[str, Any] = {
+    "model_type": "kimi_linear", **TINY, "num_key_value_heads": 4, "num_hidden_layers": 5,
+    "kv_lora_rank": 40, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16, "v_head_dim": 32,
+    "linear_num_heads": 4, "linear_head_dim": 24, "linear_conv_kernel_dim": 4,
+    "moe_intermediate_size": 48, "num_local_experts": 12, "num_experts_per_tok": 3,
+    "n_shared_experts": 2, "routed_scaling_factor": 1.7, "tie_word_embeddings": False,
+}  # fmt: skip
 KINDS_OF_LAYERS = ["full_attention", "linear_attention", "linear_attention"]
 
 HYBRID_SHAPES: dict[str, dict[str, Any]] = {
@@ -139,6 +148,11 @@ HYBRID_SHAPES: dict[str, dict[str, Any]] = {
         "layers_block_type": [
             "linear_attention", "moe", "full_attention", "mlp", "moe", "full_attention",
         ],
+    },
+    "tiny-kimi_linear": {
+        **KIMI, "n_group": 4, "topk_group": 2,
+        "layer_types": ["linear_attention", "full_attention", *["linear_attention"] * 3],
+        "mlp_layer_types": ["dense", *["sparse"] * 4],
     },
     # The last layer is recurrent, and each value head has queries of its own.
     "tiny-qwen3_5": {

@@ -103,28 +103,38 @@ inline void MambaLayers(Bench& bench, const char* name, int64_t heads, int64_t r
   });
 }
 
-inline void DeltaLayers(Bench& bench, int64_t rows, bool is_prompt) {
-  const std::string full = std::string("delta_rule qwen3-next") +
+// Of Kimi Linear each channel of the keys has a decay of its own.
+inline void DeltaLayers(Bench& bench, bool is_kimi, int64_t rows, bool is_prompt) {
+  const std::string full = std::string("delta_rule ") + (is_kimi ? "kimi-linear" : "qwen3-next") +
                            (is_prompt ? " length=" : " rows=") + std::to_string(rows);
   if (!bench.MayWant(full)) return;
-  const DeltaShape shape{.key_heads = bench.Size(16, 1),
+  const DeltaShape shape{.key_heads = is_kimi ? bench.Size(32, 2) : bench.Size(16, 1),
                          .value_heads = bench.Size(32, 2),
                          .key_dim = bench.Size(128, 8),
                          .value_dim = bench.Size(128, 8),
-                         .conv_width = 4};
+                         .conv_width = 4,
+                         .decays_channels = is_kimi};
   rows = bench.Size(rows, 2);
   const StateRows of(rows, is_prompt, DeltaStateFloats(shape));
-  const int64_t width = shape.channels() + shape.values();
-  const Buffer inputs(rows * width * 2), out(rows * shape.values() * 2);
-  const Buffer gates(rows * 2 * shape.value_heads * 4);
+  const int64_t ld = shape.channels() + (is_kimi ? 2 * shape.key_dim : shape.values());
+  const Buffer inputs(rows * ld * 2), out(rows * shape.values() * 2);
+  const Buffer gates(rows * shape.gates() * 4), out_gates(rows * ld * 2);
+  const Buffer decays(rows * shape.decays() * 4);
   const Buffer weights(4 * shape.conv_width * shape.channels());
   const Buffer workspace(4 * DeltaWorkspaceFloats(shape, rows));
   const auto* const floats = weights.data<float>();
-  const double moved = of.bytes() + 2.0 * static_cast<double>(rows * (width + shape.values()));
+  const int64_t width = shape.channels() + 2 * shape.values() + (is_kimi ? 2 * shape.decays() : 0);
+  const double moved = of.bytes() + 2.0 * static_cast<double>(rows * width);
   bench.Run(full, {.bytes = moved}, 10, [&](int call, Stream stream) {
     DeltaRule(of.With(DeltaRuleArgs{.shape = shape,
                                     .inputs = inputs.data(),
+                                    .ld_inputs = ld,
+                                    .out_gates = out_gates.data(),
+                                    .ld_out_gates = shape.decays_channels ? shape.values() : ld,
+                                    .sigmoid_out_gates = shape.decays_channels,
                                     .gates = gates.data<float>(),
+                                    .channel_decays =
+                                        shape.decays_channels ? decays.data<float>() : nullptr,
                                     .convolution = floats,
                                     .decay = floats,
                                     .decay_bias = floats,
@@ -162,12 +172,12 @@ inline void LayersWithStates(Bench& bench) {
     Convolutions(bench, rows, false);
     MambaLayers(bench, "granite-4-h-tiny", 48, rows, false);
     MambaLayers(bench, "granite-4-h-small", 128, rows, false);
-    DeltaLayers(bench, rows, false);
+    for (const bool is_kimi : {false, true}) DeltaLayers(bench, is_kimi, rows, false);
   }
   constexpr int64_t kPrompt = 2048;
   Convolutions(bench, kPrompt, true);
   MambaLayers(bench, "granite-4-h-small", 128, kPrompt, true);
-  DeltaLayers(bench, kPrompt, true);
+  for (const bool is_kimi : {false, true}) DeltaLayers(bench, is_kimi, kPrompt, true);
 }
 
 }  // namespace mlc_native::kernels::cuda

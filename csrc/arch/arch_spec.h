@@ -13,6 +13,7 @@
 #include "arch/arch_rules.h"
 #include "arch/layer_roles.h"
 #include "arch/spellings.h"
+#include "support/config_fields.h"
 
 namespace mlc_native {
 
@@ -30,10 +31,13 @@ struct ArchSpec {
   std::span<const ProjectionName> split_projections{};
   std::span<const NormName> norms;
   TensorNames names{};
-  std::span<const OtherName> other_names{};  // of tensors in layers, other than those of experts
+  // What some checkpoints have in place of parts of names.
+  std::span<const OtherName> other_names{};
   // Tensors of the checkpoint that are no part of the text model.
   std::span<const std::string_view> ignored_prefixes{};
   std::span<const Requirement> requirements{};
+  // Fields that config.json may call otherwise.
+  std::span<const ConfigFields::Spelling> field_spellings{};
   std::string_view ffn_size_field = "intermediate_size";
 
   std::span<const VectorName> vectors{};
@@ -90,6 +94,11 @@ struct ArchSpec {
   // "linear_attention", else all but each full_attention_interval-th. Fields: linear_num_key_heads,
   // linear_num_value_heads, linear_key_head_dim, linear_value_head_dim, linear_conv_kernel_dim.
   bool has_delta_layers = false;
+  // Theirs is Kimi Delta Attention: each channel of the keys has a decay of its own. Fields:
+  // linear_attn_config with full_attn_layers, kda_layers (from 1 on), num_heads, head_dim and
+  // short_conv_kernel_size; else layer_types (absent: all but layers 4, 8, ...), linear_num_heads,
+  // linear_head_dim and linear_conv_kernel_dim.
+  bool decays_channels = false;
   // Some layers have a gated short convolution: those that layer_types calls "conv", else all but
   // those of full_attn_idxs. Fields: conv_L_cache.
   bool has_short_convolutions = false;

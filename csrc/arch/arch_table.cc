@@ -9,6 +9,7 @@
 #include "arch/gemma4_rows.h"
 #include "arch/hybrid_rows.h"
 #include "arch/image_models.h"
+#include "arch/kimi_rows.h"
 #include "arch/llama4_rows.h"
 #include "arch/mamba_rows.h"
 #include "arch/omni_rows.h"
@@ -178,7 +179,7 @@ constexpr ArchSpec kFirstRows[] = {
 constexpr auto kArchitectures =
     Join(kFirstRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows,
          kExpertRows, kOtherExpertRows, kWindowExpertRows, kOmniRows, kLlama4Rows, kAfmoeRows,
-         kHybridRows, kConvolutionRows, kMambaRows);
+         kHybridRows, kConvolutionRows, kMambaRows, kKimiRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},

@@ -26,10 +26,15 @@ enum class LinearRole : uint8_t {
   kHeadKeyUp,    // [latent, key without its rotated part]: what a query is multiplied with
   kHeadValueUp,  // [value, latent]
   // Of layers with linear attention, in place of kQkv and kOut:
-  kDeltaInputs,  // [keys + keys + values + values, hidden]: queries, keys, values and output gates;
-                 // in other layers with states, all that these read
-  kDeltaGates,   // [2 value heads, hidden]: how much each writes, and how fast it forgets
+  kDeltaInputs,  // [keys + keys + values + values, hidden]: queries, keys, values and output gates,
+                 // or the numbers that these and decays come from; in other layers with states,
+                 // all that these read
+  kDeltaGates,   // [2 value heads, hidden]: how much each writes, and how fast it forgets, unless
+                 // channels of the keys do so by themselves
   kDeltaOut,     // [hidden, values]
+  // Likewise, where these are products of a few numbers, which kDeltaInputs gives:
+  kDeltaDecays,    // [value heads * key dim, rank]: how fast each channel of the keys forgets
+  kDeltaOutGates,  // [values, rank]: output gates
   // Of layers with inputs:
   kLayerInputGate,  // [layer input, hidden]: what a layer's input is multiplied with
   kLayerInputUp,    // [hidden, layer input]
@@ -38,16 +43,13 @@ enum class LinearRole : uint8_t {
   kExpertsOut,  // [hidden, latent]: of the weighed sum of what the experts of a row give
 };
 inline constexpr LinearRole kLinearRoles[] = {
-    LinearRole::kQkv,          LinearRole::kOut,
-    LinearRole::kGateUp,       LinearRole::kDown,
-    LinearRole::kRouter,       LinearRole::kExpertGateUp,
-    LinearRole::kExpertDown,   LinearRole::kSharedGateUp,
-    LinearRole::kSharedDown,   LinearRole::kQueryUp,
-    LinearRole::kHeadKeyUp,    LinearRole::kHeadValueUp,
-    LinearRole::kDeltaInputs,  LinearRole::kDeltaGates,
-    LinearRole::kDeltaOut,     LinearRole::kLayerInputGate,
-    LinearRole::kLayerInputUp, LinearRole::kExpertsIn,
-    LinearRole::kExpertsOut};
+    LinearRole::kQkv,          LinearRole::kOut,           LinearRole::kGateUp,
+    LinearRole::kDown,         LinearRole::kRouter,        LinearRole::kExpertGateUp,
+    LinearRole::kExpertDown,   LinearRole::kSharedGateUp,  LinearRole::kSharedDown,
+    LinearRole::kQueryUp,      LinearRole::kHeadKeyUp,     LinearRole::kHeadValueUp,
+    LinearRole::kDeltaInputs,  LinearRole::kDeltaGates,    LinearRole::kDeltaOut,
+    LinearRole::kDeltaDecays,  LinearRole::kDeltaOutGates, LinearRole::kLayerInputGate,
+    LinearRole::kLayerInputUp, LinearRole::kExpertsIn,     LinearRole::kExpertsOut};
 inline constexpr size_t kNumLinearRoles = std::size(kLinearRoles);
 // Whether a layer has one for each expert, of which a row reads those that it chose.
 constexpr bool IsOfExperts(LinearRole role) {
@@ -56,7 +58,8 @@ constexpr bool IsOfExperts(LinearRole role) {
 // Whether it is of layers with a state in place of keys and values.
 constexpr bool IsOfDelta(LinearRole role) {
   return role == LinearRole::kDeltaInputs || role == LinearRole::kDeltaGates ||
-         role == LinearRole::kDeltaOut;
+         role == LinearRole::kDeltaOut || role == LinearRole::kDeltaDecays ||
+         role == LinearRole::kDeltaOutGates;
 }
 // Whether a layer has one for each head.
 constexpr bool IsOfHeads(LinearRole role) {
@@ -98,7 +101,8 @@ enum class VectorRole : uint8_t {
   kConvolution,  // [width, channels], the oldest row first: of queries, keys and values, or a short
                  // convolution's
   kDecay,        // [value heads]: the logarithm of how fast each forgets
-  kDecayBias,    // [value heads]: added to what says how fast it forgets
+  kDecayBias,    // [value heads]: added to what says how fast it forgets; of each channel of its
+                 // keys where these do so by themselves
   kDeltaNorm,    // [value dim]: of what each value head gives; of Mamba-2 [values], of all heads
   // Of Mamba-2:
   kConvolutionBias,  // [channels]

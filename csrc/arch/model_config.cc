@@ -327,7 +327,8 @@ ConfigFields MlcFields(const ConfigFields& root) {
                   {"sliding_window", "sliding_window"},
                   {"rope_scaling", "rope_scaling"},
                   {"head_dim", "head_dim"},
-                  {"num_key_value_heads", "num_key_value_heads"}});
+                  {"num_key_value_heads", "num_key_value_heads"}},
+                 ConfigFields::SmallNumbers::kNotGiven);
 }
 
 ModelConfig ReadMlcModelConfig(const std::string& folder, int64_t longest) {
@@ -370,8 +371,10 @@ ConfigFields ReadConfigJson(const std::string& folder) {
   return ReadModelFile(path);
 }
 
-ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const ConfigFields& fields,
+ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const ConfigFields& given,
                         int64_t longest, const TextSizes& sizes) {
+  const ConfigFields fields =
+      given.Respelled({arch.field_spellings.begin(), arch.field_spellings.end()});
   RefuseUnsupported(root);
   RefuseUnsupported(fields);
   CheckRequirements(fields, arch);

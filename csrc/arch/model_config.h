@@ -52,11 +52,19 @@ struct DeltaConfig {
   int64_t key_dim = 0;
   int64_t value_dim = 0;
   int64_t conv_width = 0;
+  // Of Kimi Delta Attention: from how many numbers each the decays of the channels and the output
+  // gates come, of which it takes the sigmoids. 0: a head has one decay.
+  int64_t gate_rank = 0;
 
+  bool decays_channels() const { return gate_rank > 0; }
   int64_t keys_size() const { return num_key_heads * key_dim; }
   int64_t values_size() const { return num_value_heads * value_dim; }
   int64_t conv_size() const { return 2 * keys_size() + values_size(); }
-  int64_t inputs_size() const { return conv_size() + values_size(); }
+  int64_t inputs_size() const {
+    return conv_size() + (decays_channels() ? 2 * gate_rank : values_size());
+  }
+  int64_t decays_size() const { return num_value_heads * (decays_channels() ? key_dim : 1); }
+  int64_t gates_size() const { return num_value_heads * (decays_channels() ? 1 : 2); }
 };
 
 // Gated short convolutions: the sizes of the layers that have one. Such a layer has the last width
@@ -276,10 +284,10 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
 };
 
 // The parts of ReadModelConfig for a Hugging Face folder: its config.json, and what follows from
-// the family and from the fields of the text model, which are in `root` or are those of an object
-// in it. `sizes`: what holds where they are absent.
+// the family and from the fields of the text model (`given`), which are in `root` or are those of
+// an object in it. `sizes`: what holds where they are absent.
 ConfigFields ReadConfigJson(const std::string& folder);
-ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const ConfigFields& fields,
+ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const ConfigFields& given,
                         int64_t longest, const TextSizes& sizes = {});
 
 // Sets activation, biases, norms and multipliers of a config whose family and sizes are known.

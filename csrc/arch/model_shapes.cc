@@ -46,6 +46,9 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
       return layer.is_recurrent ? 1 : 0;
     case LinearRole::kDeltaGates:
       return layer.is_recurrent && delta ? 1 : 0;
+    case LinearRole::kDeltaDecays:
+    case LinearRole::kDeltaOutGates:
+      return layer.is_recurrent && delta && delta->decays_channels() ? 1 : 0;
     case LinearRole::kGateUp:
     case LinearRole::kDown:
       return layer.has_dense_ffn() ? 1 : 0;
@@ -61,10 +64,10 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
     case LinearRole::kExpertsOut:
       return layer.has_experts && experts->latent_size > 0 ? 1 : 0;
     case LinearRole::kQueryUp:
-      return latent && latent->q_rank > 0 ? 1 : 0;
+      return latent && latent->q_rank > 0 && layer.attends() ? 1 : 0;
     case LinearRole::kHeadKeyUp:
     case LinearRole::kHeadValueUp:
-      return latent ? num_heads : 0;
+      return latent && layer.attends() ? num_heads : 0;
     case LinearRole::kLayerInputGate:
     case LinearRole::kLayerInputUp:
       return layer_inputs ? 1 : 0;
@@ -95,7 +98,11 @@ int64_t ModelConfig::linear_rows(const LayerConfig& layer, LinearRole role) cons
     case LinearRole::kDeltaInputs:
       return recurrent_inputs_size();
     case LinearRole::kDeltaGates:
-      return delta ? 2 * delta->num_value_heads : 0;
+      return delta ? delta->gates_size() : 0;
+    case LinearRole::kDeltaDecays:
+      return delta ? delta->decays_size() : 0;
+    case LinearRole::kDeltaOutGates:
+      return delta ? delta->values_size() : 0;
     case LinearRole::kRouter:
       return experts->router_rows();
     case LinearRole::kExpertGateUp:
@@ -129,6 +136,9 @@ int64_t ModelConfig::linear_columns(const LayerConfig& layer, LinearRole role) c
       return expert_input_size();
     case LinearRole::kDeltaOut:
       return recurrent_outputs_size();
+    case LinearRole::kDeltaDecays:
+    case LinearRole::kDeltaOutGates:
+      return delta ? delta->gate_rank : 0;
     case LinearRole::kLayerInputUp:
       return layer_inputs->size;
     case LinearRole::kOut:
@@ -173,7 +183,7 @@ bool ModelConfig::has_bias(LinearRole role) const {
 
 bool ModelConfig::has_norm(const LayerConfig& layer, NormRole role) const {
   if (std::ranges::find(arch->norms, role, &NormName::role) == arch->norms.end()) return false;
-  if (role == NormRole::kQ && latent) return latent->q_rank > 0;
+  if (role == NormRole::kQ && latent) return latent->q_rank > 0 && layer.attends();
   if (role == NormRole::kPostLayerInput) return layer_inputs.has_value();
   if (IsOfExpertsBeside(role)) return layer.has_experts;
   if (role == NormRole::kAttentionOut) return layer.attends();

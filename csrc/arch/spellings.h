@@ -49,8 +49,11 @@ enum class Rows : uint8_t {
   kAttentionGates,  // such gates alone; before q
   // Of layers with linear attention:
   kDeltaQkv,
+  kDeltaKeys,  // or queries
   kDeltaValues,
   kDeltaHeads,           // one of each value head
+  kDeltaChannels,        // one of each channel of the keys of all value heads
+  kDeltaRank,            // what decays of channels, or output gates, come from
   kDeltaInputsOfGroups,  // of each key head: its q, its k, and v and gates of its value heads
   kDeltaGatesOfGroups,   // likewise: what its value heads write, and how fast they forget
   kConvolutionInputs,    // of a short convolution: of each channel both gates and what they gate
@@ -83,17 +86,17 @@ struct NormName {
   std::string_view ending = ".weight";
 };
 
-// "model.layers.7.<name>" -> the next elements of a vector.
-struct VectorName {
-  std::string_view name;
-  VectorRole role;
-};
-
-// Other checkpoints of the family, such as those of the hub beside those that transformers writes,
-// have `other` where a name of a tensor has `part`.
+// A tensor whose name has `part`, and that is not there, may be there with `other` in its place. It
+// then has the channels of all tensors of a convolution (WeightSlot::beside).
 struct OtherName {
   std::string_view part;
   std::string_view other;
+};
+
+// "model.layers.7.<name>" -> the next elements of a vector; of kConvolution, the next channels.
+struct VectorName {
+  std::string_view name;
+  VectorRole role;
 };
 
 }  // namespace mlc_native

@@ -10,7 +10,6 @@ constexpr UnsupportedArchitecture kTable[] = {
     {"MiniMaxForCausalLM", "layers with linear attention (lightning attention)"},
     {"MiniMaxText01ForCausalLM", "layers with linear attention (lightning attention)"},
     {"BailingHybridForCausalLM", "layers with linear attention (lightning attention)"},
-    {"KimiLinearForCausalLM", "layers with linear attention and latent attention (MLA)"},
     {"MambaForCausalLM", "state-space layers (Mamba)"},
     {"FalconMambaForCausalLM", "state-space layers (Mamba)"},
     {"ZambaForCausalLM", "state-space layers (Mamba)"},

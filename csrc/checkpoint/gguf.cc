@@ -46,8 +46,8 @@ class Converter {
     const GgufFile& first = parts.first();
     const std::string key = std::string(family_.name) + ".attention.head_count";
     heads_ = first.IntegerOfLayers(key).value_or(0);
-    const bool may_differ =
-        family_.layers_differ || family_.has_convolutions || family_.mamba != GgufMamba::kNone;
+    const bool may_differ = family_.layers_differ || family_.has_convolutions ||
+                            family_.decays_channels || family_.mamba != GgufMamba::kNone;
     if (may_differ && first.IsList(key + "_kv")) {
       kv_heads_of_layers_ = first.Integers(key + "_kv");
     } else {

@@ -13,9 +13,10 @@ void Check(const DeltaArgs& a) {
   MLC_CHECK(shape.key_heads > 0 && shape.value_heads % shape.key_heads == 0 && shape.key_dim > 0 &&
             shape.value_dim > 0 && shape.conv_width > 1 && shape.conv_width <= kMaxDeltaWidth)
       << shape.value_heads << " value heads of " << shape.key_heads;
-  MLC_CHECK(a.ld_inputs >= shape.channels() + shape.values() &&
-            a.ld_gates >= 2 * shape.value_heads && a.ldo >= shape.values() &&
-            a.workspace != nullptr);
+  MLC_CHECK(a.ld_inputs >= shape.channels() && a.ld_out_gates >= shape.values() &&
+            a.ld_gates >= shape.gates() && a.ldo >= shape.values() && a.workspace != nullptr);
+  MLC_CHECK(!shape.decays_channels ||
+            (a.channel_decays != nullptr && a.ld_channel_decays >= shape.decays()));
   for (int64_t i = 0; i < a.num_sequences; ++i) CheckSequence(a.sequences[i], i);
 }
 
@@ -41,6 +42,7 @@ void RunHead(const CpuKernels& isa, const DeltaArgs& a, const DeltaSequence& s, 
   const auto prepare = [&](DeltaChunk* chunk, int64_t i, int64_t row) {
     const float* const gates = a.gates + row * a.ld_gates + head;
     chunk->beta[i] = 1.0f / (1.0f + std::exp(-gates[0]));
+    if (a.shape.decays_channels) return;
     chunk->decay[i] = std::exp(rate * Softplus(gates[a.shape.value_heads] + a.decay_bias[head]));
   };
   ForChunks(a.shape, s, head, scratch, prepare,

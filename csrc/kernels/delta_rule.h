@@ -9,6 +9,9 @@
 //   S = decay S + k (beta (v - decay S^T k))^T
 //   o = RMSNorm(S^T q) * silu(z)
 //
+// In Kimi Delta Attention each row of S, a channel of the keys, has a decay of its own (shape
+// .decays_channels), so a and bias are as many, and the gate of o is sigmoid(z).
+//
 // The contract of kernels.h holds: a row's bits do not depend on the slices that a sequence is fed
 // in. States are read and written in different places, so that a call may be repeated.
 #pragma once
@@ -64,13 +67,18 @@ struct DeltaConvolution {
 
 struct DeltaArgs {
   DeltaShape shape{};
-  const float* inputs = nullptr;  // [m, channels + values]: q, k, v of all heads, and z
+  const float* inputs = nullptr;  // [m, channels]: q, k, v of all heads
   int64_t ld_inputs = 0;
-  const float* gates = nullptr;  // [m, 2 value_heads]: b, and a
+  const float* out_gates = nullptr;  // [m, values]: z
+  int64_t ld_out_gates = 0;
+  bool sigmoid_out_gates = false;  // their sigmoids in place of their silus
+  const float* gates = nullptr;    // [m, shape.gates()]: b, and a
   int64_t ld_gates = 0;
+  const float* channel_decays = nullptr;  // [m, shape.decays()]: a of channels
+  int64_t ld_channel_decays = 0;
   const float* convolution = nullptr;  // [conv_width, channels]
   const float* decay = nullptr;        // [value_heads]: A
-  const float* decay_bias = nullptr;   // [value_heads]
+  const float* decay_bias = nullptr;   // [shape.decays()]
   const float* norm = nullptr;         // [value_dim]: its weight
   float norm_eps = 1e-6f;
   float* out = nullptr;  // [m, values]
@@ -104,16 +112,16 @@ struct DeltaChunk {
   int64_t value_head = 0;
   int64_t row_begin = 0;
   int64_t num_rows = 0;
-  const float* from = nullptr;  // the head's state in front of the first row
-  float* to[kDeltaRows] = {};   // and behind each row; the same one until a state is left as it is
-  float decay[kDeltaRows] = {};
+  const float* from = nullptr;   // the head's state in front of the first row
+  float* to[kDeltaRows] = {};    // and behind each row; the same one until a state is left as it is
+  float decay[kDeltaRows] = {};  // of the head
   float beta[kDeltaRows] = {};
   float* scratch = nullptr;  // DeltaScratchFloats
 };
 constexpr int64_t DeltaScratchFloats(const DeltaShape& shape) {
   const int64_t keys = (shape.key_dim + 15) / 16 * 16;
   const int64_t values = (shape.value_dim + kDeltaColumns - 1) / kDeltaColumns * kDeltaColumns;
-  return kDeltaRows * 2 * (keys + values);
+  return kDeltaRows * 2 * (keys + values + (shape.decays_channels ? keys : 0));
 }
 
 }  // namespace mlc_native::kernels

@@ -230,11 +230,23 @@ class ConfigWriter {
     return file_.Integer(Key(key)).value_or(0);
   }
 
+  // Not all layers have latents, perhaps.
+  bool HasSplitLatents() const {
+    constexpr int64_t kMost = 1 << 16;  // above what the reader of the configuration allows
+    const int64_t num_layers = std::min(NumLayers().value_or(0), kMost);
+    for (int64_t i = 0; i < num_layers; ++i) {
+      const std::string layer = "blk." + std::to_string(i) + '.';
+      if (Has(layer + "attn_kv_a_mqa.weight")) return Has(layer + "attn_k_b.weight");
+    }
+    return false;
+  }
+
   // What a family with latent attention calls otherwise, or leaves out if it changes nothing. Where
-  // the up-projection is in two parts, the sizes of heads have "_mla" behind their names.
+  // the up-projection is in two parts, and in all files of Kimi Linear, the sizes of heads have
+  // "_mla" behind their names.
   void WriteLatentSizes() {
-    const bool is_split = Has("blk.0.attn_k_b.weight");
-    const std::string_view suffix = is_split ? "_mla" : "";
+    const bool is_split = HasSplitLatents();
+    const std::string_view suffix = is_split || family_.decays_channels ? "_mla" : "";
     const std::string key_length = "attention.key_length" + std::string(suffix);
     const int64_t key = Required(key_length);
     const int64_t rope = Required("rope.dimension_count");

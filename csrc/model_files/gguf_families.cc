@@ -122,19 +122,6 @@ constexpr GgufTensorName kErnieMoe[] = {
     {"exp_probs_b", "mlp.moe_statics.e_score_correction_bias", false, 2},
 };
 
-// What makes keys and values of latents is one tensor, or one for the keys of all heads, each
-// transposed, and one for their values.
-constexpr GgufTensorName kLatent[] = {
-    {"attn_q_a", "self_attn.q_a_proj"},
-    {"attn_q_a_norm", "self_attn.q_a_layernorm"},
-    {"attn_q_b", "self_attn.q_b_proj"},
-    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
-    {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
-    {"attn_kv_b", "self_attn.kv_b_proj"},
-    {"attn_k_b", "self_attn.k_b_proj.#"},
-    {"attn_v_b", "self_attn.v_b_proj.#"},
-};
-
 // ---- Families ----
 
 constexpr GgufFamily kFamilies[] = {
@@ -278,12 +265,20 @@ constexpr GgufFamily kFamilies[] = {
      .of_scaled_queries = "Mistral4ForCausalLM",
      .is_latent = true,
      .gating = GgufGating::kSoftmax,
-     .names = kLatent},
+     .names = kGgufLatent},
     {.name = "mistral4",
      .architecture = "Mistral4ForCausalLM",
      .is_latent = true,
      .gating = GgufGating::kSoftmax,
-     .names = kLatent},
+     .names = kGgufLatent},
+    {.name = "kimi-linear",
+     .architecture = "KimiLinearForCausalLM",
+     .is_latent = true,
+     .decays_channels = true,
+     .lacks_ropes = true,
+     .gating = GgufGating::kSigmoid,
+     .renormalizes = true,
+     .names = kGgufKimi},
     {.name = "llama4",
      .architecture = "Llama4ForCausalLM",
      .is_chunked = true,

@@ -43,7 +43,10 @@ struct GgufFamily {
   bool has_convolutions = false;  // in layers without KV heads, of which there is a list
   bool is_chunked = false;        // Llama 4 (WriteChunks)
   GgufMamba mamba = GgufMamba::kNone;
-  bool is_hybrid = false;               // most layers have linear attention
+  bool is_hybrid = false;  // most layers have linear attention
+  // Likewise, those without KV heads, of which there is a list; each channel of the keys has a
+  // decay of its own (Kimi Linear).
+  bool decays_channels = false;
   bool lacks_ropes = false;             // whatever keys of ropes say
   bool tiles_value_heads = false;       // of linear attention: they have the order of TiledHeads
   bool adds_one_to_norms = false;       // they are stored as norm_weight_offset + weight

@@ -1,5 +1,6 @@
-// Names of tensors in GGUF files, for gguf_families.cc: of families of which some layers have
-// linear attention, short convolutions or Mamba-2. Tables; immutable, any thread.
+// Names of tensors in GGUF files, for gguf_families.cc: of families with latent attention, and of
+// those of which some layers have linear attention, short convolutions or Mamba-2. Tables;
+// immutable, any thread.
 #pragma once
 
 #include <algorithm>
@@ -90,6 +91,40 @@ inline constexpr GgufTensorName kGgufMambaAlone[] = {
     {"ssm_norm", "mixer.norm", true, 1},
     {"ssm_out", "mixer.out_proj"},
 };
+
+// What makes keys and values of latents is one tensor, or one for the keys of all heads, each
+// transposed, and one for their values.
+inline constexpr GgufTensorName kGgufLatent[] = {
+    {"attn_q_a", "self_attn.q_a_proj"},
+    {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+    {"attn_q_b", "self_attn.q_b_proj"},
+    {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+    {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+    {"attn_kv_b", "self_attn.kv_b_proj"},
+    {"attn_k_b", "self_attn.k_b_proj.#"},
+    {"attn_v_b", "self_attn.v_b_proj.#"},
+};
+
+// Latent attention, and linear attention with a decay of each channel. Convolutions have further
+// dimensions of size 1 in front, and A_log is a column.
+inline constexpr GgufTensorName kGgufKimiDelta[] = {
+    {"ssm_conv1d_q", "self_attn.q_conv1d", true, 3},
+    {"ssm_conv1d_k", "self_attn.k_conv1d", true, 3},
+    {"ssm_conv1d_v", "self_attn.v_conv1d", true, 3},
+    {"ssm_f_a", "self_attn.f_a_proj"},
+    {"ssm_f_b", "self_attn.f_b_proj"},
+    {"ssm_g_a", "self_attn.g_a_proj"},
+    {"ssm_g_b", "self_attn.g_b_proj"},
+    {"ssm_beta", "self_attn.b_proj"},
+    {"ssm_a", "self_attn.A_log", false, 1, 0, GgufValueHeads::kNone, true},
+    {"ssm_dt", "self_attn.dt_bias", false},
+    {"ssm_norm", "self_attn.o_norm"},
+};
+inline constexpr auto kGgufKimi = [] {
+  std::array<GgufTensorName, std::size(kGgufKimiDelta) + std::size(kGgufLatent)> names;
+  std::ranges::copy(kGgufLatent, std::ranges::copy(kGgufKimiDelta, names.begin()).out);
+  return names;
+}();
 
 // Each layer is one block alone, whatever it is called "mixer", and has one norm.
 inline constexpr GgufTensorName kGgufNemotronH[] = {

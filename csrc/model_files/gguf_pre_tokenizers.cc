@@ -20,6 +20,9 @@ constexpr std::string_view kTekkenWords[] = {
 constexpr std::string_view kGpt4oWords[] = {
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 
+// Chinese characters are words of their own.
+constexpr std::string_view kKimiWords[] = {
+    R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 constexpr std::string_view kSeedWords[] = {
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 // One after the other, each within what the one before has left whole.
@@ -51,6 +54,7 @@ constexpr GgufPreTokenizer kStableLm2{.regexes = kQwen2Words};
 constexpr GgufPreTokenizer kTekken{
     .regexes = kTekkenWords, .ignore_merges = true, .adds_bos = true};
 constexpr GgufPreTokenizer kGpt4o{.regexes = kGpt4oWords};
+constexpr GgufPreTokenizer kKimi{.regexes = kKimiWords};
 constexpr GgufPreTokenizer kSeed{.regexes = kSeedWords};
 constexpr GgufPreTokenizer kDeepSeek{.regexes = kDeepSeekWords};
 constexpr GgufPreTokenizer kDeepSeekV3{.regexes = kDeepSeekV3Words};
@@ -89,6 +93,7 @@ constexpr Named kNamed[] = {
     {"tekken", kTekken},
     {"gpt-4o", kGpt4o},
     {"minimax-m2", kGpt4o},
+    {"kimi-k2", kKimi},
     {"seed-coder", kSeed},
     {"deepseek-llm", kDeepSeek},
     {"deepseek-v3", kDeepSeekV3},

@@ -41,6 +41,7 @@ class RecurrentLayers : GgufLayerKeys {
 
   void Write() {
     if (family_.is_hybrid) WriteDelta();
+    if (family_.decays_channels) WriteKimiDelta();
     if (family_.has_convolutions) WriteConvolutions();
     if (family_.mamba == GgufMamba::kNone) return;
     ReadHeads();
@@ -84,11 +85,14 @@ class RecurrentLayers : GgufLayerKeys {
   }
 
   // Layers without KV heads are of another kind.
-  std::vector<int64_t> WriteKindsByKvHeads(const char* without, const char* with) {
-    std::vector<int64_t> kv_heads = WriteKvHeads();
+  void WriteKinds(const std::vector<int64_t>& kv_heads, const char* without, const char* with) {
     json_.Name("layer_types").BeginArray();
     for (int64_t heads : kv_heads) json_.Put(heads == 0 ? without : with);
     json_.EndArray();
+  }
+  std::vector<int64_t> WriteKindsByKvHeads(const char* without, const char* with) {
+    std::vector<int64_t> kv_heads = WriteKvHeads();
+    WriteKinds(kv_heads, without, with);
     return kv_heads;
   }
 
@@ -105,6 +109,15 @@ class RecurrentLayers : GgufLayerKeys {
     ReadHeads();
     json_.Add("linear_value_head_dim", heads_size_ / num_heads_);
     json_.Add("has_split_projections", !Has(0, "ssm_in.weight"));
+  }
+
+  // As many heads as attention has. The numbers of KV heads are of no matter beyond that, which
+  // latents share.
+  void WriteKimiDelta() {
+    Require("ssm.conv_kernel");
+    WriteKinds(OfLayers(kHeadCountKv), "linear_attention", "full_attention");
+    json_.Add("linear_num_heads", Required("attention.head_count"));
+    json_.Add("linear_head_dim", Required("kda.head_dim"));
   }
 
   void WriteConvolutions() {

@@ -117,8 +117,10 @@ Kinds KindsOf(const WeightPlan& plan) {
     if (slot.name.empty()) continue;
     if (slot.joined.index > 0 || slot.part.first > 0) continue;  // the tensor has been counted
     const WeightSource& source = *plan.sources[i];
-    kinds.Add({KindOf(slot.name), ShapeInFile(slot, source), StoredForm(source),
-               LoadedForm(plan, slot.parameter)});
+    for (const WeightSlot& tensor : slot.Tensors()) {
+      kinds.Add({KindOf(tensor.name), ShapeInFile(tensor, source), StoredForm(source),
+                 LoadedForm(plan, slot.parameter)});
+    }
   }
   return kinds;
 }

@@ -24,7 +24,8 @@ class RecurrentStorage {
             .value_heads = delta.num_value_heads,
             .key_dim = delta.key_dim,
             .value_dim = delta.value_dim,
-            .conv_width = delta.conv_width};
+            .conv_width = delta.conv_width,
+            .decays_channels = delta.decays_channels()};
   }
   static kernels::DeltaShape ShapeOf(const MambaConfig& mamba) {
     return {.key_heads = mamba.num_groups,

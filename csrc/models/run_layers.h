@@ -117,7 +117,8 @@ concept NormalizesExperts = requires(Ops ops, size_t layer) {
 // An Ops of a model whose layers may have linear attention.
 template <typename Ops>
 concept RunsDeltaLayers = requires(Ops ops, size_t layer) {
-  // The gated delta rule: from what kDeltaInputs and kDeltaGates leave to what kDeltaOut reads.
+  // The gated delta rule: from what kDeltaInputs, kDeltaGates and, if there are, kDeltaDecays and
+  // kDeltaOutGates leave to what kDeltaOut reads. These two read what kDeltaInputs leaves.
   ops.RunDeltaRule(layer);
 };
 
@@ -163,6 +164,9 @@ void Recurrence(const Weights& weights, size_t layer, Ops& ops) {
   const bool has_gates = weights.num_experts(LinearRole::kDeltaGates) > 0;
   ops.Project(layer, LinearRole::kDeltaInputs);
   if (has_gates) ops.Project(layer, LinearRole::kDeltaGates);
+  for (const LinearRole role : {LinearRole::kDeltaDecays, LinearRole::kDeltaOutGates}) {
+    if (weights.num_experts(role) > 0) ops.Project(layer, role);
+  }
   if constexpr (CopiesStreams<Ops>) {
     if (!Attends(weights)) ops.CopyStream(layer);
   }

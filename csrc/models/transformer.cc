@@ -58,10 +58,21 @@ int64_t DeltaGatesWidth(const ModelConfig& config) {
                       : config.linear_rows({}, LinearRole::kDeltaGates);
 }
 
+// Floats per row of decays of channels.
+int64_t DeltaDecaysWidth(const ModelConfig& config) {
+  return config.delta && config.delta->decays_channels() ? config.delta->decays_size() : 0;
+}
+
+// Floats per row of output gates that are not among the inputs.
+int64_t DeltaOutGatesWidth(const ModelConfig& config) {
+  return config.delta && config.delta->decays_channels() ? config.delta->values_size() : 0;
+}
+
 // Floats per row of what a layer with a state works on.
 int64_t DeltaWidth(const ModelConfig& config) {
   if (!config.has_states()) return 0;
-  return config.recurrent_inputs_size() + DeltaGatesWidth(config) + config.recurrent_outputs_size();
+  return config.recurrent_inputs_size() + DeltaGatesWidth(config) + DeltaDecaysWidth(config) +
+         DeltaOutGatesWidth(config) + config.recurrent_outputs_size();
 }
 
 // Floats per row of what attention and the feed-forward block work on, one after the other.
@@ -107,7 +118,8 @@ int64_t LinearInputWidth(const ModelConfig& config) {
   const int64_t widest =
       std::max({config.hidden_size, OutputInputWidth(config), config.recurrent_outputs_size(),
                 JoinedWidth(config), config.draft_input_size(),
-                config.layer_inputs ? config.layer_inputs->size : 0});
+                config.layer_inputs ? config.layer_inputs->size : 0,
+                config.delta ? config.delta->gate_rank : 0});
   const int64_t dense = std::max(width(widest), of_latents);
   if (!config.experts) return dense;
   const ExpertConfig& experts = *config.experts;
@@ -130,6 +142,7 @@ Transformer::Transformer(ModelConfig config, CpuDecoderWeights weights, kernels:
   for (size_t i = 0; config_.latent && i < weights_.layers.size(); ++i) {
     const CpuDecoderWeights::Layer& layer = weights_.layers[i];
     HeadMatrices& matrices = head_matrices_.emplace_back();
+    if (!config_.layers[i].attends()) continue;
     for (int head = 0; head < config_.num_heads; ++head) {
       matrices.keys.push_back(layer.linear(LinearRole::kHeadKeyUp, head).matrix);
       matrices.values.push_back(layer.linear(LinearRole::kHeadValueUp, head).matrix);
@@ -277,14 +290,9 @@ void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
   buffers_.projected_inputs = {data, config_.layer_inputs_size()};
   buffers_.layer_gate = {data, config_.layer_inputs ? 2 * config_.layer_inputs->size : 0};
   if (config_.has_states()) {
-    const int64_t inputs = config_.recurrent_inputs_size();
-    const int64_t num_gates = DeltaGatesWidth(config_);
     float* delta = data;  // behind what attention has in the same layers
     if (config_.arch->attends_beside_mamba) delta += max_num_rows * (width + QueryWidth(config_));
-    buffers_.delta_inputs = {delta, inputs};
-    buffers_.delta_gates = {delta + max_num_rows * inputs, num_gates};
-    buffers_.delta_output = {delta + max_num_rows * (inputs + num_gates),
-                             config_.recurrent_outputs_size()};
+    PlaceStateRows(delta, max_num_rows);
   }
   if (config_.latent) {
     float* const latents = buffers_.attention.data + max_num_rows * buffers_.attention.width;
@@ -302,6 +310,22 @@ void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
   buffers_.expert_ffn = {data, 2 * experts.ffn_size};
   buffers_.expert_output = {data, config_.expert_input_size()};
   choices_.Resize(max_num_rows, experts.router);
+}
+
+void Transformer::PlaceStateRows(float* data, int64_t max_num_rows) {
+  const auto take = [&](int64_t width) {
+    const Activations rows{data, width};
+    data += max_num_rows * width;
+    return rows;
+  };
+  buffers_.delta_inputs = take(config_.recurrent_inputs_size());
+  buffers_.delta_gates = take(DeltaGatesWidth(config_));
+  buffers_.delta_decays = take(DeltaDecaysWidth(config_));
+  buffers_.delta_out_gates = take(DeltaOutGatesWidth(config_));
+  buffers_.delta_output = take(config_.recurrent_outputs_size());
+  if (!config_.delta || config_.delta->decays_channels()) return;
+  buffers_.delta_out_gates = {buffers_.delta_inputs.data + config_.delta->conv_size(),
+                              buffers_.delta_inputs.width};
 }
 
 void Transformer::AllocateRecurrent(int64_t num_slots) {

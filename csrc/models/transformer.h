@@ -66,8 +66,10 @@ class Transformer : public Model {
     Activations latents;    // of latent attention (latent_heads.h), as the next two
     Activations queries;
     Activations values;        // in the memory of qkv
-    Activations delta_inputs;  // of linear attention, in the memory of qkv, as the next two
+    Activations delta_inputs;  // of linear attention, in the memory of qkv, as what follows
     Activations delta_gates;
+    Activations delta_decays;     // of channels of the keys
+    Activations delta_out_gates;  // within delta_inputs, or behind what comes before
     Activations delta_output;
     Activations ffn;             // [rows, 2 ffn] or [rows, ffn], in the memory of qkv and attention
     Activations router;          // [rows, experts]: logits
@@ -97,6 +99,7 @@ class Transformer : public Model {
   void DescribeMetadata();
   int64_t BytesOfExperts() const;
   void PlaceBlock(float* data, int64_t max_num_rows);
+  void PlaceStateRows(float* data, int64_t max_num_rows);
   void PlacePositions(const ForwardBatch& batch);
   void CheckRecurrentSlots(const ForwardBatch& batch) const;
   // Which states of a layer the sequences read and write.

@@ -223,6 +223,10 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
       return RunLinear(linear, *input_, buffers_.delta_inputs);
     case LinearRole::kDeltaGates:
       return RunLinear(linear, *input_, buffers_.delta_gates);
+    case LinearRole::kDeltaDecays:
+      return RunLinear(linear, DeltaRank(0), buffers_.delta_decays);
+    case LinearRole::kDeltaOutGates:
+      return RunLinear(linear, DeltaRank(1), buffers_.delta_out_gates);
     case LinearRole::kDeltaOut:
       return RunLinear(linear, buffers_.delta_output, buffers_.output);
     case LinearRole::kRouter:

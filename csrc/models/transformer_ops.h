@@ -113,6 +113,11 @@ class Transformer::Ops {
                 const kernels::HeadLinearArgs& args);
   // Of what a linear within a block reads, in place; nothing where the family has no such norm.
   void NormalizeWithin(size_t layer, NormRole role, const Activations& x);
+  // Of linear attention: the numbers that decays of channels (0) or output gates (1) come from.
+  Activations DeltaRank(int64_t index) const {
+    const int64_t column = config_.delta->conv_size() + index * config_.delta->gate_rank;
+    return {.data = buffers_.delta_inputs.data + column, .width = buffers_.delta_inputs.width};
+  }
   void GateAttention();
   void AddHeadNorms(size_t layer, RowSteps* steps) const;
   void AddRope(size_t layer, RowSteps* steps) const;

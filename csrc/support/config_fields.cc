@@ -221,13 +221,14 @@ ConfigFields ConfigFields::Flattened(const char* field) const {
   return With(std::move(members));
 }
 
-ConfigFields ConfigFields::Respelled(std::vector<Spelling> spellings) const {
+ConfigFields ConfigFields::Respelled(std::vector<Spelling> spellings, SmallNumbers small) const {
   JsonObject members = object_->AsObject();
   std::erase_if(spellings, [&](const Spelling& s) { return object_->Find(s.spelled) == nullptr; });
   for (JsonMember& member : members) {
     const bool is_respelled =
         std::ranges::any_of(spellings, [&](const Spelling& s) { return member.name == s.spelled; });
-    if (is_respelled && member.value.is_number() && member.value.AsNumber() < 1) {
+    if (small == SmallNumbers::kNotGiven && is_respelled && member.value.is_number() &&
+        member.value.AsNumber() < 1) {
       member.value = JsonValue();
     }
   }

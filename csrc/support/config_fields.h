@@ -57,12 +57,14 @@ class ConfigFields {
   // With the fields of the object `field` over its own ones; the same when there is none.
   ConfigFields Flattened(const char* field) const;
   // The same fields read by other names: `spelled`, if it is there, is what asking for `field`
-  // finds. Numbers below 1 are null ("not given").
+  // finds. Of these, numbers below 1 may be null ("not given").
   struct Spelling {
     const char* field;
     const char* spelled;
   };
-  ConfigFields Respelled(std::vector<Spelling> spellings) const;
+  enum class SmallNumbers : uint8_t { kKept, kNotGiven };
+  ConfigFields Respelled(std::vector<Spelling> spellings,
+                         SmallNumbers small = SmallNumbers::kKept) const;
 
   // The file, and the place in it.
   const std::string& place() const { return place_; }

@@ -44,6 +44,46 @@ class NormalizedRows : public WeightSource {
   const float eps_;
 };
 
+class WeightsSideBySide : public WeightSource {
+ public:
+  explicit WeightsSideBySide(std::vector<SourceOfColumns> parts)
+      : WeightSource(EntriesOf(parts)), parts_(std::move(parts)) {
+    for (const SourceOfColumns& part : parts_) columns_ += part.columns;
+  }
+
+  DType dtype() const override { return parts_.front().source->dtype(); }
+  void Load() override {
+    for (const SourceOfColumns& part : parts_) part.source->Load();
+  }
+  void Drop() override {
+    for (const SourceOfColumns& part : parts_) part.source->Drop();
+  }
+  void Decode(int64_t begin, int64_t end, float* out) const override {
+    int64_t first = 0;
+    for (const SourceOfColumns& part : parts_) {
+      std::vector<float> rows(static_cast<size_t>((end - begin) * part.columns));
+      part.source->Decode(begin, end, rows.data());
+      for (int64_t row = 0; row < end - begin; ++row) {
+        std::copy_n(rows.data() + row * part.columns, part.columns, out + row * columns_ + first);
+      }
+      first += part.columns;
+    }
+  }
+
+ private:
+  static std::vector<const Checkpoint::Entry*> EntriesOf(
+      const std::vector<SourceOfColumns>& parts) {
+    std::vector<const Checkpoint::Entry*> entries;
+    for (const SourceOfColumns& part : parts) {
+      entries.insert(entries.end(), part.source->parts().begin(), part.source->parts().end());
+    }
+    return entries;
+  }
+
+  const std::vector<SourceOfColumns> parts_;
+  int64_t columns_ = 0;
+};
+
 class MultipliedWeight : public WeightSource {
  public:
   MultipliedWeight(std::unique_ptr<WeightSource> stored, int64_t columns, float factor)
@@ -74,6 +114,10 @@ std::unique_ptr<WeightSource> Ones() { return std::make_unique<OnesWeight>(); }
 std::unique_ptr<WeightSource> WithNormalizedRows(std::unique_ptr<WeightSource> stored,
                                                  int64_t columns, float eps) {
   return std::make_unique<NormalizedRows>(std::move(stored), columns, eps);
+}
+
+std::unique_ptr<WeightSource> SideBySide(std::vector<SourceOfColumns> parts) {
+  return std::make_unique<WeightsSideBySide>(std::move(parts));
 }
 
 std::unique_ptr<WeightSource> Multiplied(std::unique_ptr<WeightSource> stored, int64_t columns,

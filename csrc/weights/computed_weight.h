@@ -1,10 +1,11 @@
 // Weights that are not as a checkpoint stores them: ones in place of the weights of a norm that has
-// none, and those that are normalized or multiplied as they are loaded. Threads: as of
-// WeightSource.
+// none, and those that are normalized, multiplied or put side by side as they are loaded. Threads:
+// as of WeightSource.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "weights/weight_source.h"
 
@@ -16,6 +17,13 @@ std::unique_ptr<WeightSource> Ones();
 // The rows of `stored`, each divided by the root of its mean square and `eps`.
 std::unique_ptr<WeightSource> WithNormalizedRows(std::unique_ptr<WeightSource> stored,
                                                  int64_t columns, float eps);
+
+// The columns of several weights of as many rows, one behind the other.
+struct SourceOfColumns {
+  std::unique_ptr<WeightSource> source;
+  int64_t columns = 0;
+};
+std::unique_ptr<WeightSource> SideBySide(std::vector<SourceOfColumns> parts);
 
 // The values of `stored`, multiplied.
 std::unique_ptr<WeightSource> Multiplied(std::unique_ptr<WeightSource> stored, int64_t columns,

@@ -22,7 +22,7 @@ class LayerBuilder {
 
   LayerParameters Build(const WeightNames& names) && {
     for (const ProjectionName& projection : config_.projections) {
-      if (projection.role == LinearRole::kHeadKeyUp) {
+      if (projection.role == LinearRole::kHeadKeyUp && layer_.attends()) {
         AddUpOfHeads(NameOf(projection.name) + std::string(projection.ending));
       } else {
         AddProjection(projection);
@@ -85,9 +85,10 @@ class LayerBuilder {
       case VectorRole::kSinks:
         return config_.num_heads;
       case VectorRole::kDecay:
-      case VectorRole::kDecayBias:
       case VectorRole::kSkip:
         return config_.mamba ? config_.mamba->num_heads : config_.delta->num_value_heads;
+      case VectorRole::kDecayBias:
+        return config_.mamba ? config_.mamba->num_heads : config_.delta->decays_size();
       case VectorRole::kDeltaNorm:
         return config_.mamba ? config_.mamba->values_size() : config_.delta->value_dim;
       case VectorRole::kConvolutionBias:
@@ -105,15 +106,24 @@ class LayerBuilder {
     return {config_.convolution->width, config_.convolution->channels};
   }
 
+  // Queries, keys and values may have a tensor each, in this order.
+  void AddConvolution(const std::string& name, size_t* index) {
+    if (*index != kAbsent) {
+      WeightSlot& slot = map_.slots.back();
+      MLC_CHECK(slot.parameter == *index && config_.delta) << name;
+      const DeltaConfig& delta = *config_.delta;
+      slot.beside.push_back({name, slot.beside.empty() ? delta.keys_size() : delta.values_size()});
+      return;
+    }
+    *index = map_.AddWhole(ParameterForm::kVector, name, ConvolutionShape());
+    map_.slots.back().joined = {.transposed = true, .of_channels = true};
+    map_.parameters.back().in_float32 = true;
+  }
+
   // The tensor is the next part of its role's vector, which it begins if there is none yet.
   void AddVector(const std::string& name, VectorRole role) {
     size_t& index = parameters_.vectors[static_cast<size_t>(role)];
-    if (role == VectorRole::kConvolution) {
-      index = map_.AddWhole(ParameterForm::kVector, name, ConvolutionShape());
-      map_.slots.back().joined = {.transposed = true, .of_channels = true};
-      map_.parameters.back().in_float32 = true;
-      return;
-    }
+    if (role == VectorRole::kConvolution) return AddConvolution(name, &index);
     const int64_t size = SizeOf(role);
     if (index == kAbsent) index = map_.AddParameter(ParameterForm::kVector, 0, 1);
     const bool in_float32 = IsOfDelta(role) || role == VectorRole::kExpertScales;

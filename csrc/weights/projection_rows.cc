@@ -46,14 +46,20 @@ int64_t RowsOfProjection(const ModelConfig& config, const LayerConfig& layer, Ro
       return config.attention_gates_size();
     case Rows::kDeltaQkv:
       return config.delta->conv_size();
+    case Rows::kDeltaKeys:
+      return config.delta->keys_size();
     case Rows::kDeltaValues:
       return config.delta->values_size();
     case Rows::kDeltaHeads:
       return config.delta->num_value_heads;
+    case Rows::kDeltaChannels:
+      return config.delta->decays_size();
+    case Rows::kDeltaRank:
+      return config.delta->gate_rank;
     case Rows::kDeltaInputsOfGroups:
       return config.delta->inputs_size();
     case Rows::kDeltaGatesOfGroups:
-      return 2 * config.delta->num_value_heads;
+      return config.delta->gates_size();
     case Rows::kConvolutionInputs:
     case Rows::kMambaInputs:
       return config.recurrent_inputs_size();

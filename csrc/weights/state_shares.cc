@@ -13,6 +13,8 @@ std::vector<IndexRange> StateShares::Inputs() const {
     for (IndexRange& range : rows) range = {values + range.begin, values + range.end};
     rows.insert(rows.begin(), Outputs());
     rows.push_back(Share(part_.mamba->num_heads, values + whole_.mamba->conv_size()));
+  } else if (whole_.delta->decays_channels()) {  // and what decays and gates come from, whole
+    rows.push_back({whole_.delta->conv_size(), whole_.delta->inputs_size()});
   } else {  // and gates of what comes out
     rows.push_back(Share(part_.delta->values_size(), whole_.delta->conv_size()));
   }
@@ -21,6 +23,7 @@ std::vector<IndexRange> StateShares::Inputs() const {
 
 std::vector<IndexRange> StateShares::Gates() const {
   const int64_t heads = part_.delta->num_value_heads;
+  if (whole_.delta->decays_channels()) return {Share(heads)};
   return {Share(heads), Share(heads, whole_.delta->num_value_heads)};
 }
 

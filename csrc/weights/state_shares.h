@@ -1,6 +1,7 @@
 // What one of several devices has of the layers with states: rows and columns of their weights.
 //
-//   linear attention     what belongs to its key heads and to the value heads that share them
+//   linear attention     what belongs to its key heads and to the value heads that share them. What
+//                        decays of channels and output gates come from is on all devices
 //   short convolutions   its share of the channels
 //   Mamba-2              what belongs to its heads, and the keys and queries of its groups. A
 //   single
@@ -23,10 +24,11 @@ class StateShares {
   StateShares(const ModelConfig& whole, const ModelConfig& part, int64_t rank)
       : whole_(whole), part_(part), rank_(rank) {}
 
-  std::vector<IndexRange> Inputs() const;    // of the rows of kDeltaInputs
-  std::vector<IndexRange> Gates() const;     // of those of kDeltaGates
-  std::vector<IndexRange> Channels() const;  // of the convolutions
-  IndexRange Outputs() const;                // of the columns of kDeltaOut
+  std::vector<IndexRange> Inputs() const;  // of the rows of kDeltaInputs
+  std::vector<IndexRange> Gates() const;   // of those of kDeltaGates
+  IndexRange Decays() const { return Share(part_.delta->decays_size()); }  // of kDeltaDecays
+  std::vector<IndexRange> Channels() const;                                // of the convolutions
+  IndexRange Outputs() const;  // of the columns of kDeltaOut, of the rows of kDeltaOutGates
   // Of the heads that have states, which short convolutions lack; and how many all devices have.
   IndexRange Heads() const { return Share(NumHeads(part_)); }
   int64_t num_heads() const { return NumHeads(whole_); }

@@ -113,6 +113,7 @@ void DescribeLayout(const WeightLayout& layout, std::ostream& out) {
     if (slot.part.num_rows > 0) out << " from row " << slot.part.first;
     if (slot.part.run > 0) out << " runs " << slot.part.run << ' ' << slot.part.step;
     if (slot.scale != 1) out << " times " << slot.scale;
+    for (const WeightSlot::Beside& part : slot.beside) out << " beside " << part.name;
     if (slot.row_norm_eps > 0) out << " normalized " << slot.row_norm_eps;
     out << '\n';
   }

@@ -9,6 +9,18 @@ std::vector<int64_t> RowsOfTensor::StoredShape(std::span<const int64_t> shape) c
   return {num_rows, shape[transposed ? 0 : 1]};
 }
 
+std::vector<WeightSlot> WeightSlot::Tensors() const {
+  std::vector<WeightSlot> tensors = {*this};
+  for (const Beside& part : beside) {
+    tensors.front().shape[1] -= part.columns;
+    WeightSlot& slot = tensors.emplace_back(*this);
+    slot.name = part.name;
+    slot.shape[1] = part.columns;
+  }
+  for (WeightSlot& slot : tensors) slot.beside.clear();
+  return tensors;
+}
+
 size_t WeightMap::AddParameter(ParameterForm form, int64_t rows, int64_t columns) {
   parameters.push_back({form, rows, columns});
   return parameters.size() - 1;

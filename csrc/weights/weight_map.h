@@ -54,7 +54,15 @@ struct WeightSlot {
   RowsOfTensor part{};     // not together with `joined`
   float scale = 1;         // of its values
   float row_norm_eps = 0;  // above 0: each row is divided by the root of its mean square and this
+  // Tensors that have the last columns, one behind the other; `name` has those before.
+  struct Beside {
+    std::string name;
+    int64_t columns = 0;
+  };
+  std::vector<Beside> beside{};
 
+  // One slot for each of the tensors side by side, with its columns alone.
+  std::vector<WeightSlot> Tensors() const;
   int64_t rows() const { return shape[0]; }
 };
 

@@ -106,15 +106,17 @@ WeightNames FindNames(const ModelConfig& config, const WeightSet& weights) {
   return names;
 }
 
-// Replaces names of tensors that the checkpoint lacks by others of the family that it has.
-void TakeOtherNames(const ModelConfig& config, const WeightSet& weights, WeightMap* map) {
-  for (const OtherName& names : config.arch->other_names) {
-    for (WeightSlot& slot : map->slots) {
-      const size_t at = slot.name.find(names.part);
-      if (at == std::string::npos || weights.Has(slot.name)) continue;
-      std::string other = slot.name;
-      other.replace(at, names.part.size(), names.other);
-      if (weights.Has(other)) slot.name = std::move(other);
+// Gives the slots of tensors that are not there the family's other names, if those are.
+void UseOtherNames(const ModelConfig& config, const WeightSet& weights, WeightMap* map) {
+  for (WeightSlot& slot : map->slots) {
+    for (const OtherName& other : config.arch->other_names) {
+      const size_t at = slot.name.find(other.part);
+      if (at == slot.name.npos || weights.Has(slot.name)) continue;
+      std::string name = slot.name;
+      name.replace(at, other.part.size(), other.other);
+      if (!weights.Has(name)) continue;
+      slot.name = std::move(name);
+      slot.beside.clear();
     }
   }
 }
@@ -123,7 +125,9 @@ void CheckMissing(const ModelConfig& config, const WeightSet& weights, const Wei
   std::vector<std::string> missing;
   for (const WeightSlot& slot : map.slots) {
     if (slot.name.empty() || slot.part.first > 0) continue;  // of ones; named by its first part
-    if (!weights.Has(slot.name)) missing.push_back(slot.name);
+    for (const WeightSlot& tensor : slot.Tensors()) {
+      if (!weights.Has(tensor.name)) missing.push_back(tensor.name);
+    }
   }
   if (missing.empty()) return;
   throw LoadError(missing[0], "the checkpoint lacks tensors of " + std::string(NameOf(config)) +
@@ -266,9 +270,18 @@ std::unique_ptr<WeightSource> OpenPart(const WeightSet& weights, const WeightSlo
   return Transposed(std::move(of_tensor), slot.shape);
 }
 
+std::unique_ptr<WeightSource> OpenSideBySide(const WeightSet& weights, const WeightSlot& slot) {
+  std::vector<SourceOfColumns> parts;
+  for (const WeightSlot& tensor : slot.Tensors()) {
+    parts.push_back({weights.Open(tensor.name, tensor.shape, tensor.joined), tensor.shape[1]});
+  }
+  return SideBySide(std::move(parts));
+}
+
 std::unique_ptr<WeightSource> OpenSlot(const WeightSet& weights, const WeightSlot& slot,
                                        SharedTensors* shared) {
   if (slot.name.empty()) return Ones();
+  if (!slot.beside.empty()) return OpenSideBySide(weights, slot);
   std::unique_ptr<WeightSource> source = slot.part.num_rows > 0
                                              ? OpenPart(weights, slot, shared)
                                              : weights.Open(slot.name, slot.shape, slot.joined);
@@ -309,7 +322,7 @@ WeightPlan PlanWeights(const ModelConfig& config, const Checkpoint& checkpoint,
   const WeightSet weights(checkpoint, config.quantization);
   WeightPlan plan;
   plan.map = MakeWeightMap(config, FindNames(config, weights));
-  TakeOtherNames(config, weights, &plan.map);
+  UseOtherNames(config, weights, &plan.map);
   CheckMissing(config, weights, plan.map);
   SharedTensors shared;
   for (const WeightSlot& slot : plan.map.slots) {

@@ -27,11 +27,19 @@ bool HoldsZeros(const Checkpoint::Entry& entry) {
   return true;
 }
 
+// A vector may have dimensions of one element.
+bool HasShape(const TensorInfo& tensor, std::span<const int64_t> shape) {
+  if (std::ranges::equal(tensor.shape, shape)) return true;
+  if (shape.size() != 1) return false;
+  return std::ranges::count(tensor.shape, 1) + 1 == std::ssize(tensor.shape) &&
+         std::ranges::count(tensor.shape, shape[0]) == 1;
+}
+
 // `shape` is that of the tensor.
 void CheckPlain(const Checkpoint::Entry& entry, std::span<const int64_t> shape) {
   const TensorInfo& tensor = *entry.tensor;
   const std::string where = entry.file->path + ": tensor \"" + tensor.name + "\": ";
-  if (!std::ranges::equal(tensor.shape, shape)) {
+  if (!HasShape(tensor, shape)) {
     throw LoadError(tensor.name, where + "shape " + ShapeString(tensor.shape) +
                                      ", the configuration asks for " + ShapeString(shape));
   }

@@ -126,6 +126,10 @@ class Cutter {
         return CutRows(linear, States().Inputs());
       case LinearRole::kDeltaGates:
         return CutRows(linear, States().Gates());
+      case LinearRole::kDeltaDecays:
+        return CutRows(linear, {States().Decays()});
+      case LinearRole::kDeltaOutGates:
+        return CutRows(linear, {States().Outputs()});
       case LinearRole::kDeltaOut:
         return CutColumns(linear, States().Outputs());
       case LinearRole::kQueryUp:

@@ -3,6 +3,9 @@
 // A state is updated in columns of two vectors, which stay in the level-1 cache from row to row. In
 // the same pass it is multiplied with the key of the next row, in the order that a pass of its own
 // has, so that bits do not depend on which rows are computed together.
+//
+// kOfChannels: each row of a state, a channel of the keys, has a decay of its own. What a decayed
+// state has for a key is then what the state has for the key times the decays.
 #pragma once
 
 #include "kernels/cpu/vec_math.inl"
@@ -29,6 +32,8 @@ struct DeltaScratch {
   float* k;
   float* v;
   float* out;
+  float* decays;        // of channels, as the next one
+  float* decayed_keys;  // k times the decays of its row
 
   DeltaScratch(const DeltaShape& shape, float* scratch)
       : ld_keys((shape.key_dim + 15) / 16 * 16),
@@ -36,7 +41,9 @@ struct DeltaScratch {
         q(scratch),
         k(q + kDeltaRows * ld_keys),
         v(k + kDeltaRows * ld_keys),
-        out(v + kDeltaRows * ld_values) {}
+        out(v + kDeltaRows * ld_values),
+        decays(out + kDeltaRows * ld_values),
+        decayed_keys(decays + kDeltaRows * ld_keys) {}
 };
 
 // Of a row: the rows that the convolution reads, the oldest first. Null: zeros.
@@ -93,6 +100,25 @@ inline void PrepareRows(const DeltaArgs& a, const DeltaChunk& chunk, const Delta
   }
 }
 
+// The decays of the channels, and what the keys are then compared with.
+inline void PrepareDecays(const DeltaArgs& a, const DeltaChunk& chunk,
+                          const DeltaScratch& scratch) {
+  const int64_t dim = a.shape.key_dim, first = chunk.value_head * dim;
+  const Vec rate = Exp(Vec::Set(a.decay[chunk.value_head]));
+  for (int64_t i = 0; i < chunk.num_rows; ++i) {
+    const int64_t row = chunk.sequence->row_begin + chunk.row_begin + i;
+    const float* const x = a.channel_decays + row * a.ld_channel_decays + first;
+    const float* const k = scratch.k + i * scratch.ld_keys;
+    float* const decays = scratch.decays + i * scratch.ld_keys;
+    float* const keys = scratch.decayed_keys + i * scratch.ld_keys;
+    ForVectors(dim, [&](int64_t, auto load, auto store) {
+      const Vec decay = Exp(Vec::Zero() - rate * Softplus(load(x) + load(a.decay_bias + first)));
+      store(decays, decay);
+      store(keys, decay * load(k));
+    });
+  }
+}
+
 // What the state has for a key.
 inline DeltaSums Recall(const float* state, const float* k, int64_t key_dim) {
   DeltaSums sums;
@@ -114,23 +140,25 @@ inline DeltaSums Recall(const float* state, const float* k, int64_t key_dim) {
 struct DeltaUpdate {
   const float* from;
   float* to;
-  Vec decay;
+  Vec decay;     // of the head
   Vec write[2];  // of each column
   const float* k;
   const float* q;
-  const float* next_k;  // of the next row
+  const float* next_k;            // of the next row
+  const float* decays = nullptr;  // of the channels, in place of the head's
 };
 
 // Updates the state; returns what it then has for q, and in *next for the next row's key.
-template <bool kHasNext>
+template <bool kOfChannels, bool kHasNext>
 inline DeltaSums Update(const DeltaUpdate& u, int64_t key_dim, DeltaSums* next) {
   DeltaSums out, recalled;
   const auto step = [&](int64_t row, Vec* sums, Vec* next_sums) {
     const Vec key = Vec::Set(u.k[row]), query = Vec::Set(u.q[row]);
     const float* const from = u.from + row * kDeltaColumns;
     float* const to = u.to + row * kDeltaColumns;
+    const Vec decay = kOfChannels ? Vec::Set(u.decays[row]) : u.decay;
     for (int i = 0; i < 2; ++i) {
-      const Vec state = Fma(key, u.write[i], Vec::Load(from + i * Vec::kLanes) * u.decay);
+      const Vec state = Fma(key, u.write[i], Vec::Load(from + i * Vec::kLanes) * decay);
       state.Store(to + i * Vec::kLanes);
       sums[i] = Fma(state, query, sums[i]);
       if constexpr (kHasNext) next_sums[i] = Fma(state, Vec::Set(u.next_k[row]), next_sums[i]);
@@ -147,12 +175,14 @@ inline DeltaSums Update(const DeltaUpdate& u, int64_t key_dim, DeltaSums* next) 
 }
 
 // Columns [column, column + kDeltaPair) of the state, which are in one block.
+template <bool kOfChannels>
 inline void UpdateColumns(const DeltaShape& shape, const DeltaChunk& chunk,
                           const DeltaScratch& scratch, int64_t column) {
   const int64_t in_block = column % kDeltaColumns;
   const int64_t at = (column - in_block) * shape.key_dim + in_block;
   const float* from = chunk.from + at;
-  DeltaSums recalled = Recall(from, scratch.k, shape.key_dim);
+  const float* const compared = kOfChannels ? scratch.decayed_keys : scratch.k;
+  DeltaSums recalled = Recall(from, compared, shape.key_dim);
   for (int64_t i = 0; i < chunk.num_rows; ++i) {
     const float* const v = scratch.v + i * scratch.ld_values + column;
     const Vec decay = Vec::Set(chunk.decay[i]), beta = Vec::Set(chunk.beta[i]);
@@ -162,12 +192,15 @@ inline void UpdateColumns(const DeltaShape& shape, const DeltaChunk& chunk,
                        .write = {},
                        .k = scratch.k + i * scratch.ld_keys,
                        .q = scratch.q + i * scratch.ld_keys,
-                       .next_k = scratch.k + (i + 1) * scratch.ld_keys};
+                       .next_k = compared + (i + 1) * scratch.ld_keys,
+                       .decays = scratch.decays + i * scratch.ld_keys};
     for (int j = 0; j < 2; ++j) {
-      update.write[j] = (Vec::Load(v + j * Vec::kLanes) - decay * recalled.Total(j)) * beta;
+      const Vec total = kOfChannels ? recalled.Total(j) : decay * recalled.Total(j);
+      update.write[j] = (Vec::Load(v + j * Vec::kLanes) - total) * beta;
     }
-    const DeltaSums out = i + 1 < chunk.num_rows ? Update<true>(update, shape.key_dim, &recalled)
-                                                 : Update<false>(update, shape.key_dim, &recalled);
+    const DeltaSums out = i + 1 < chunk.num_rows
+                              ? Update<kOfChannels, true>(update, shape.key_dim, &recalled)
+                              : Update<kOfChannels, false>(update, shape.key_dim, &recalled);
     float* const to = scratch.out + i * scratch.ld_values + column;
     out.Total(0).Store(to);
     out.Total(1).Store(to + Vec::kLanes);
@@ -182,7 +215,7 @@ inline void FinishRows(const DeltaArgs& a, const DeltaChunk& chunk, const DeltaS
   for (int64_t i = 0; i < chunk.num_rows; ++i) {
     const int64_t row = chunk.sequence->row_begin + chunk.row_begin + i;
     const float* const x = scratch.out + i * scratch.ld_values;
-    const float* const z = a.inputs + row * a.ld_inputs + a.shape.channels() + head;
+    const float* const z = a.out_gates + row * a.ld_out_gates + head;
     float* const out = a.out + row * a.ldo + head;
     Vec sum = Vec::Zero();
     ForVectors(dim, [&](int64_t, auto load, auto) { sum = Fma(load(x), load(x), sum); });
@@ -190,16 +223,29 @@ inline void FinishRows(const DeltaArgs& a, const DeltaChunk& chunk, const DeltaS
     const Vec inverse = Vec::Set(1.0f / __builtin_sqrtf(mean + a.norm_eps));
     ForVectors(dim, [&](int64_t, auto load, auto store) {
       const Vec gate = load(z);
-      store(out, load(x) * inverse * load(a.norm) * TimesSigmoid(gate, gate));
+      const Vec normalized = load(x) * inverse * load(a.norm);
+      store(out, a.sigmoid_out_gates ? TimesSigmoid(normalized, gate)
+                                     : normalized * TimesSigmoid(gate, gate));
     });
+  }
+}
+
+template <bool kOfChannels>
+inline void UpdateState(const DeltaShape& shape, const DeltaChunk& chunk,
+                        const DeltaScratch& scratch) {
+  for (int64_t column = 0; column < scratch.ld_values; column += kDeltaPair) {
+    UpdateColumns<kOfChannels>(shape, chunk, scratch, column);
   }
 }
 
 void DeltaRows(const DeltaArgs& a, const DeltaChunk& chunk) {
   const DeltaScratch scratch(a.shape, chunk.scratch);
   PrepareRows(a, chunk, scratch);
-  for (int64_t column = 0; column < scratch.ld_values; column += kDeltaPair) {
-    UpdateColumns(a.shape, chunk, scratch, column);
+  if (a.shape.decays_channels) {
+    PrepareDecays(a, chunk, scratch);
+    UpdateState<true>(a.shape, chunk, scratch);
+  } else {
+    UpdateState<false>(a.shape, chunk, scratch);
   }
   FinishRows(a, chunk, scratch);
 }

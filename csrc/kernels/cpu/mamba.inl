@@ -39,7 +39,7 @@ inline void AddColumns(const MambaArgs& a, const DeltaChunk& chunk, const DeltaS
                              .q = k + shape.keys(),
                              .next_k = nullptr};
     DeltaSums unused;
-    const DeltaSums out = Update<false>(update, shape.key_dim, &unused);
+    const DeltaSums out = Update<false, false>(update, shape.key_dim, &unused);
     float* const to = scratch.out + i * scratch.ld_values + column;
     out.Total(0).Store(to);
     out.Total(1).Store(to + Vec::kLanes);

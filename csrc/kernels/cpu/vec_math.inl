@@ -64,6 +64,22 @@ inline Vec Tanh(Vec x) {
   return SelectLess(magnitude, Vec::Set(0.625f), small, CopySign(large, x));
 }
 
+// log(1 + e^x) with a relative error below 4e-7. Of u = e^-|x|, log(1 + u) = 2 atanh(u / (2 + u)),
+// whose argument is at most 1/3, by the series of atanh.
+inline Vec Softplus(Vec x) {
+  const Vec u = Exp(Vec::Zero() - Abs(x));
+  const Vec s = u / (Vec::Set(2.0f) + u);
+  const Vec z = s * s;
+  Vec p = Vec::Set(2.0f / 13);
+  p = Fma(p, z, Vec::Set(2.0f / 11));
+  p = Fma(p, z, Vec::Set(2.0f / 9));
+  p = Fma(p, z, Vec::Set(2.0f / 7));
+  p = Fma(p, z, Vec::Set(2.0f / 5));
+  p = Fma(p, z, Vec::Set(2.0f / 3));
+  p = Fma(p, z, Vec::Set(2.0f));
+  return Fma(p, s, Max(Vec::Zero(), x));
+}
+
 // x / (1 + e^-u)
 inline Vec TimesSigmoid(Vec x, Vec u) { return x / (Vec::Set(1.0f) + ClampedExp(Vec::Zero() - u)); }
 

@@ -1,8 +1,8 @@
-// DeltaRule in three launches: what a row's queries, keys, values and gates are (a warp per head of
-// a row), the recurrence (a block per 32 columns of a head of a sequence, whose part of the state
-// stays in registers from row to row), and the norm and gate of what it gives (a warp per head of a
-// row; those of a first row also write what the next slice's convolutions read). Gate: a thread per
-// 8 elements.
+// DeltaRule in three launches: what a row's queries, keys, values, gates and decays are (a warp per
+// head of a row), the recurrence (a block per 32 columns of a head of a sequence, whose part of the
+// state stays in registers from row to row), and the norm and gate of what it gives (a warp per
+// head of a row; those of a first row also write what the next slice's convolutions read). Gate: a
+// thread per 8 elements.
 #include "kernels/cuda/delta_rule.h"
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/one_thread_each.cuh"
@@ -23,7 +23,7 @@ struct DeltaKernelArgs {
   float* q;      // [m, keys]
   float* k;      // [m, keys]
   float* v;      // [m, values]; then what the recurrence gives
-  float* decay;  // [m, value_heads]
+  float* decay;  // [m, shape.decays()]
   float* beta;   // [m, value_heads]
 };
 
@@ -35,7 +35,7 @@ __device__ inline float InputAt(const DeltaRuleArgs& a, const DeltaSlice& slice,
                                 int64_t channel) {
   const int64_t channels = a.shape.channels();
   if (row >= 0) {
-    const int64_t at = (slice.row_begin + row) * (channels + a.shape.values()) + channel;
+    const int64_t at = (slice.row_begin + row) * a.ld_inputs + channel;
     return ToFloat(static_cast<const T*>(a.inputs)[at]);
   }
   if (slice.slot < 0) return 0.0f;
@@ -52,6 +52,23 @@ __device__ inline float Convolved(const DeltaRuleArgs& a, const DeltaSlice& slic
                sum);
   }
   return sum * Sigmoid(sum);
+}
+
+// How much a value head writes, and what its state, or each row of it, is multiplied with.
+__device__ inline void PrepareGates(const DeltaKernelArgs& args, int64_t row, int64_t head) {
+  const DeltaRuleArgs& a = args.a;
+  const DeltaShape& shape = a.shape;
+  const float* const gates = a.gates + row * shape.gates() + head;
+  if (Lane() == 0) args.beta[row * shape.value_heads + head] = Sigmoid(gates[0]);
+  const float rate = -expf(a.decay[head]);
+  const int64_t count = shape.decays_channels ? shape.key_dim : 1;
+  const float* const x = shape.decays_channels
+                             ? a.channel_decays + row * shape.decays() + head * count
+                             : gates + shape.value_heads;
+  for (int64_t i = Lane(); i < count; i += kWarp) {
+    args.decay[row * shape.decays() + head * count + i] =
+        expf(rate * SoftplusOf(x[i] + a.decay_bias[head * count + i]));
+  }
 }
 
 // A head of the queries, of the keys or of the values, in this order.
@@ -91,12 +108,7 @@ __global__ void __launch_bounds__(kDeltaThreads)
     const int64_t d = j * kWarp + Lane();
     if (d < dim) to[head * dim + d] = x[j] * factor;
   }
-  if (!is_value || Lane() != 0) return;
-  const float* const gates = a.gates + row * 2 * shape.value_heads + head;
-  const float rate = -expf(a.decay[head]);
-  args.beta[row * shape.value_heads + head] = Sigmoid(gates[0]);
-  args.decay[row * shape.value_heads + head] =
-      expf(rate * SoftplusOf(gates[shape.value_heads] + a.decay_bias[head]));
+  if (is_value) PrepareGates(args, row, head);
 }
 
 // The last rows of the convolution's inputs in front of each write. The blocks of a slice's first
@@ -118,11 +130,13 @@ __device__ inline void WriteChannels(const DeltaRuleArgs& a, const DeltaSlice& s
   }
 }
 
-template <int kKeys>
+// kOfChannels: each channel of the keys has a decay of its own.
+template <int kKeys, bool kOfChannels>
 __global__ void __launch_bounds__(kDeltaThreads)
     DeltaRecurrenceKernel(const __grid_constant__ DeltaKernelArgs args) {
   alignas(16) __shared__ float queries[kRowsAtOnce][kKeys];
   alignas(16) __shared__ float keys[kRowsAtOnce][kKeys];
+  alignas(16) __shared__ float decays[kOfChannels ? kRowsAtOnce : 1][kKeys];
   WaitForPrevious();
   const DeltaRuleArgs& a = args.a;
   const DeltaShape& shape = a.shape;
@@ -149,15 +163,20 @@ __global__ void __launch_bounds__(kDeltaThreads)
       const int64_t from = (first_row + r) * shape.keys() + key_head * shape.key_dim + key;
       queries[r][key] = key < shape.key_dim ? args.q[from] : 0.0f;
       keys[r][key] = key < shape.key_dim ? args.k[from] : 0.0f;
+      if constexpr (kOfChannels) {
+        const int64_t of_head = (first_row + r) * shape.decays() + head * shape.key_dim + key;
+        decays[r][key] = key < shape.key_dim ? args.decay[of_head] : 0.0f;
+      }
     }
     __syncthreads();
     for (int32_t r = 0; r < rows; ++r) {
       const int64_t row = first_row + r;
-      const float decay = args.decay[row * shape.value_heads + head];
+      const float decay = kOfChannels ? 1.0f : args.decay[row * shape.value_heads + head];
       const float beta = args.beta[row * shape.value_heads + head];
       float* const value = args.v + row * shape.values() + head * shape.value_dim + column;
       const float v = is_used ? *value : 0.0f;
-      const float recalled = state.Product(keys[r]);
+      const float recalled =
+          kOfChannels ? state.DecayedProduct(decays[r], keys[r]) : state.Product(keys[r]);
       state.Update(decay, keys[r], (v - decay * recalled) * beta);
       const float out = state.Product(queries[r]);
       if (is_used && lane == 0) *value = out;
@@ -182,8 +201,8 @@ __global__ void __launch_bounds__(kDeltaThreads)
   if (row == slice.row_begin) WriteChannels<T>(a, slice);
   if (head >= shape.value_heads) return;
   const float* const x = args.v + row * shape.values() + head * shape.value_dim;
-  const T* const z = static_cast<const T*>(a.inputs) + row * (shape.channels() + shape.values()) +
-                     shape.channels() + head * shape.value_dim;
+  const T* const z =
+      static_cast<const T*>(a.out_gates) + row * a.ld_out_gates + head * shape.value_dim;
   T* const out = static_cast<T*>(a.out) + row * shape.values() + head * shape.value_dim;
   float squares = 0.0f;
 #pragma unroll
@@ -198,7 +217,8 @@ __global__ void __launch_bounds__(kDeltaThreads)
     const int64_t d = j * kWarp + Lane();
     if (d >= shape.value_dim) continue;
     const float gate = ToFloat(z[d]);
-    out[d] = FromFloat<T>(x[d] * inverse * a.norm[d] * gate * Sigmoid(gate));
+    const float factor = a.sigmoid_out_gates ? 1.0f : gate;
+    out[d] = FromFloat<T>(x[d] * inverse * a.norm[d] * factor * Sigmoid(gate));
   }
 }
 
@@ -227,6 +247,15 @@ __global__ void GateKernel(const __grid_constant__ GateArgs args) {
   StoreFloats(to, x);
 }
 
+template <bool kOfChannels>
+void LaunchRecurrence(const DeltaKernelArgs& args, const LaunchShape& shape, Stream stream) {
+  if (args.a.shape.key_dim <= kMaxDeltaDim / 2) {
+    Launch(DeltaRecurrenceKernel<kMaxDeltaDim / 2, kOfChannels>, shape, stream, args);
+  } else {
+    Launch(DeltaRecurrenceKernel<kMaxDeltaDim, kOfChannels>, shape, stream, args);
+  }
+}
+
 dim3 RowsAndHeads(int64_t rows, int64_t heads) {
   return dim3(static_cast<unsigned>(rows), static_cast<unsigned>(CeilDiv(heads, kWarpsPerBlock)));
 }
@@ -239,6 +268,8 @@ void DeltaRule(const DeltaRuleArgs& args, Stream stream) {
             shape.key_dim % 4 == 0 && shape.key_dim <= kMaxDeltaDim &&
             shape.value_dim <= kMaxDeltaDim && shape.conv_width <= kMaxConvWidth)
       << shape.key_dim << " by " << shape.value_dim;
+  MLC_CHECK(args.ld_inputs >= shape.channels() && args.ld_out_gates >= shape.values() &&
+            (args.channel_decays != nullptr) == shape.decays_channels);
   MLC_CHECK(args.slot_floats % 4 == 0 && args.slot_floats >= DeltaStateFloats(shape));
   if (args.m == 0) return;
   DeltaKernelArgs kernel{.a = args,
@@ -250,7 +281,7 @@ void DeltaRule(const DeltaRuleArgs& args, Stream stream) {
   kernel.k = kernel.q + args.m * shape.keys();
   kernel.v = kernel.k + args.m * shape.keys();
   kernel.decay = kernel.v + args.m * shape.values();
-  kernel.beta = kernel.decay + args.m * shape.value_heads;
+  kernel.beta = kernel.decay + args.m * shape.decays();
   const int64_t columns = shape.value_heads * CeilDiv(shape.value_dim, kColumns);
   const dim3 blocks(static_cast<unsigned>(args.num_slices), static_cast<unsigned>(columns));
   WithActivationType(args.dtype, [&](auto tag) {
@@ -260,10 +291,10 @@ void DeltaRule(const DeltaRuleArgs& args, Stream stream) {
             .threads = kDeltaThreads},
            stream, kernel);
     const LaunchShape recurrence{.grid = blocks, .threads = kDeltaThreads};
-    if (shape.key_dim <= kMaxDeltaDim / 2) {
-      Launch(DeltaRecurrenceKernel<kMaxDeltaDim / 2>, recurrence, stream, kernel);
+    if (shape.decays_channels) {
+      LaunchRecurrence<true>(kernel, recurrence, stream);
     } else {
-      Launch(DeltaRecurrenceKernel<kMaxDeltaDim>, recurrence, stream, kernel);
+      LaunchRecurrence<false>(kernel, recurrence, stream);
     }
     Launch(DeltaFinishKernel<T>,
            {.grid = RowsAndHeads(args.m, shape.value_heads), .threads = kDeltaThreads}, stream,

@@ -12,14 +12,19 @@
 namespace mlc_native::kernels::cuda {
 
 struct DeltaRuleArgs {
-  DType dtype = DType::kBFloat16;      // of inputs and out
-  DeltaShape shape{};                  // key_dim is a multiple of 4
-  const void* inputs = nullptr;        // [m, channels + values]: q, k, v of all heads, and z
-  const float* gates = nullptr;        // [m, 2 value_heads]: b, and a
-  const float* convolution = nullptr;  // [conv_width, channels]
-  const float* decay = nullptr;        // [value_heads]
-  const float* decay_bias = nullptr;   // [value_heads]
-  const float* norm = nullptr;         // [value_dim]
+  DType dtype = DType::kBFloat16;  // of inputs and out
+  DeltaShape shape{};              // key_dim is a multiple of 4
+  const void* inputs = nullptr;    // [m, channels]: q, k, v of all heads
+  int64_t ld_inputs = 0;
+  const void* out_gates = nullptr;  // [m, values]: z
+  int64_t ld_out_gates = 0;
+  bool sigmoid_out_gates = false;         // their sigmoids in place of their silus
+  const float* gates = nullptr;           // [m, shape.gates()]: b, and a
+  const float* channel_decays = nullptr;  // [m, shape.decays()]: a of channels
+  const float* convolution = nullptr;     // [conv_width, channels]
+  const float* decay = nullptr;           // [value_heads]
+  const float* decay_bias = nullptr;      // [shape.decays()]
+  const float* norm = nullptr;            // [value_dim]
   float norm_eps = 1e-6f;
   void* out = nullptr;  // [m, values]
   int64_t m = 0;
@@ -32,7 +37,7 @@ struct DeltaRuleArgs {
   float* workspace = nullptr;  // DeltaWorkspaceFloats
 };
 constexpr int64_t DeltaWorkspaceFloats(const DeltaShape& shape, int64_t m) {
-  return m * (shape.channels() + 2 * shape.value_heads);
+  return m * (shape.channels() + shape.decays() + shape.value_heads);
 }
 void DeltaRule(const DeltaRuleArgs& args, Stream stream);
 

@@ -176,7 +176,22 @@ class ColumnPart {
       sums[2] = fmaf(s_[run * 4 + 2], v.z, sums[2]);
       sums[3] = fmaf(s_[run * 4 + 3], v.w, sums[3]);
     }
-    return ReduceWarp<kLanesPerColumn>((sums[0] + sums[1]) + (sums[2] + sums[3]), Plus());
+    return Sum(sums);
+  }
+  // Multiplies each key's part with its decay; then as Product.
+  __device__ float DecayedProduct(const float* decays, const float* x) {
+    float sums[4] = {};
+#pragma unroll
+    for (int run = 0; run < kRuns; ++run) {
+      const float4 d = *reinterpret_cast<const float4*>(decays + Key(run));
+      const float4 v = *reinterpret_cast<const float4*>(x + Key(run));
+      s_[run * 4] *= d.x, s_[run * 4 + 1] *= d.y, s_[run * 4 + 2] *= d.z, s_[run * 4 + 3] *= d.w;
+      sums[0] = fmaf(s_[run * 4], v.x, sums[0]);
+      sums[1] = fmaf(s_[run * 4 + 1], v.y, sums[1]);
+      sums[2] = fmaf(s_[run * 4 + 2], v.z, sums[2]);
+      sums[3] = fmaf(s_[run * 4 + 3], v.w, sums[3]);
+    }
+    return Sum(sums);
   }
   __device__ void Update(float decay, const float* k, float write) {
 #pragma unroll
@@ -190,6 +205,9 @@ class ColumnPart {
   }
 
  private:
+  __device__ static float Sum(const float (&sums)[4]) {
+    return ReduceWarp<kLanesPerColumn>((sums[0] + sums[1]) + (sums[2] + sums[3]), Plus());
+  }
   __device__ int Key(int run) const { return run * kLanesPerColumn * kFew + first_; }
 
   const int dim_;

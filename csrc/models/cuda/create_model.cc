@@ -95,7 +95,9 @@ void CheckSizes(const ModelConfig& config) {
   constexpr int64_t kAnySize = int64_t{1} << 30;
   if (config.delta) {
     const DeltaConfig& delta = *config.delta;
-    CheckSize("linear_key_head_dim", delta.key_dim, kVector, kernels::cuda::kMaxDeltaDim);
+    const bool of_channels = delta.decays_channels();
+    CheckSize(of_channels ? "linear_head_dim" : "linear_key_head_dim", delta.key_dim, kVector,
+              kernels::cuda::kMaxDeltaDim);
     CheckSize("linear_value_head_dim", delta.value_dim, kVector, kernels::cuda::kMaxDeltaDim);
     CheckSize("linear_conv_kernel_dim", delta.conv_width, 1, kernels::cuda::kMaxConvWidth);
   }

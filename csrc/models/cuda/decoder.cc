@@ -138,7 +138,11 @@ void CudaDecoder::PlaceStates(const ModelConfig& config, DType dtype, const Limi
   }
   if (config.delta) {
     buffers->delta = floats(DeltaWorkspaceFloats(DeltaShapeOf(*config.delta), max_rows));
-    buffers->delta_gates = floats(max_rows * config.linear_rows({}, LinearRole::kDeltaGates));
+    const DeltaConfig& delta = *config.delta;
+    buffers->delta_gates = floats(max_rows * delta.gates_size());
+    if (!delta.decays_channels()) return;
+    buffers->delta_decays = floats(max_rows * delta.decays_size());
+    buffers->delta_out_gates = take(max_rows * delta.values_size(), DTypeSize(dtype));
   }
 }
 

@@ -131,8 +131,10 @@ class CudaDecoder {
                          // layer has both
     void* delta_inputs;  // [rows, StateInputsRow]: of layers with states, as the next one
     float* delta;
-    float* delta_gates;  // of linear attention
-    void* latents;       // of latent attention (latent_heads.h), as the next one
+    float* delta_gates;     // of linear attention, as the next two
+    float* delta_decays;    // [rows, decays]: of channels of the keys
+    void* delta_out_gates;  // [rows, values], where they are not among the inputs
+    void* latents;          // of latent attention (latent_heads.h), as the next one
     void* queries;
     void* ffn;        // [rows, 2 ffn] or [rows, ffn], of the shared expert likewise. Also the
                       // projection of the layers' inputs, and their gates

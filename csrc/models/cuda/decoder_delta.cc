@@ -22,6 +22,20 @@ void CudaDecoder::Ops::LaunchDeltaGates(const Linear& gates) const {
                stream_);
 }
 
+GemvArgs CudaDecoder::Ops::OfDeltaRank(const Linear& linear, LinearRole role) const {
+  const DeltaConfig& delta = *config_.delta;
+  const bool is_decays = role == LinearRole::kDeltaDecays;
+  const int64_t column = delta.conv_size() + (is_decays ? 0 : delta.gate_rank);
+  GemvArgs args = LinearArgs(linear, Advance(buffers_.delta_inputs, column, weights_.dtype),
+                             buffers_.delta_out_gates);
+  args.ldx = StateInputsRow(config_);
+  if (is_decays) {
+    args.y = buffers_.delta_decays;
+    args.float_output = true;
+  }
+  return args;
+}
+
 float* CudaDecoder::Ops::StatesOf(size_t layer) const {
   const CudaRecurrentStates& states = decoder_.recurrent_;
   MLC_CHECK(states.data != nullptr) << "no slots for states";
@@ -83,25 +97,35 @@ void CudaDecoder::Ops::RunMamba(size_t layer) {
 void CudaDecoder::Ops::RunDeltaRule(size_t layer) {
   const auto& w = weights_.layers[layer];
   const auto vector = [&](VectorRole role) { return static_cast<const float*>(w.vector(role)); };
-  DeltaRule({.dtype = weights_.dtype,
-             .shape = DeltaShapeOf(*config_.delta),
-             .inputs = buffers_.delta_inputs,
-             .gates = buffers_.delta_gates,
-             .convolution = vector(VectorRole::kConvolution),
-             .decay = vector(VectorRole::kDecay),
-             .decay_bias = vector(VectorRole::kDecayBias),
-             .norm = vector(VectorRole::kDeltaNorm),
-             .norm_eps = config_.norm_eps,
-             .out = buffers_.state_output,
-             .m = num_rows_,
-             .slices = batch_.delta_slices,
-             .num_slices = batch_.num_delta_slices,
-             .slice_of_row = batch_.slice_of_row,
-             .writes = batch_.delta_writes,
-             .states = StatesOf(layer),
-             .slot_floats = decoder_.recurrent_.slot_floats,
-             .workspace = buffers_.delta},
-            stream_);
+  const DeltaConfig& delta = *config_.delta;
+  const int64_t ld = StateInputsRow(config_);
+  const bool of_channels = delta.decays_channels();
+  DeltaRule(
+      {.dtype = weights_.dtype,
+       .shape = DeltaShapeOf(delta),
+       .inputs = buffers_.delta_inputs,
+       .ld_inputs = ld,
+       .out_gates = of_channels ? buffers_.delta_out_gates
+                                : Advance(buffers_.delta_inputs, delta.conv_size(), weights_.dtype),
+       .ld_out_gates = of_channels ? delta.values_size() : ld,
+       .sigmoid_out_gates = of_channels,
+       .gates = buffers_.delta_gates,
+       .channel_decays = of_channels ? buffers_.delta_decays : nullptr,
+       .convolution = vector(VectorRole::kConvolution),
+       .decay = vector(VectorRole::kDecay),
+       .decay_bias = vector(VectorRole::kDecayBias),
+       .norm = vector(VectorRole::kDeltaNorm),
+       .norm_eps = config_.norm_eps,
+       .out = buffers_.state_output,
+       .m = num_rows_,
+       .slices = batch_.delta_slices,
+       .num_slices = batch_.num_delta_slices,
+       .slice_of_row = batch_.slice_of_row,
+       .writes = batch_.delta_writes,
+       .states = StatesOf(layer),
+       .slot_floats = decoder_.recurrent_.slot_floats,
+       .workspace = buffers_.delta},
+      stream_);
 }
 
 void CudaDecoder::Ops::GateAttention(size_t layer) const {

@@ -188,6 +188,9 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
       return LaunchLinear(StateInputs(linear));
     case LinearRole::kDeltaGates:
       return LaunchDeltaGates(linear);
+    case LinearRole::kDeltaDecays:
+    case LinearRole::kDeltaOutGates:
+      return LaunchLinear(OfDeltaRank(linear, role));
     case LinearRole::kDeltaOut:
       return Defer(LinearArgs(linear, state_output_, buffers_.output));
     case LinearRole::kGateUp:

@@ -148,6 +148,8 @@ class CudaDecoder::Ops {
   // Of layers with states, and of attention whose output is gated (decoder_delta.cc).
   float* StatesOf(size_t layer) const;
   void LaunchDeltaGates(const Linear& gates) const;
+  // Of the numbers that decays of channels or output gates come from.
+  kernels::cuda::GemvArgs OfDeltaRank(const Linear& linear, LinearRole role) const;
   void GateAttention(size_t layer) const;
   // Rows of q, behind the gates.
   void* Qkv() const {

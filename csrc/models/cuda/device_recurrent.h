@@ -16,7 +16,8 @@ inline kernels::DeltaShape DeltaShapeOf(const DeltaConfig& delta) {
           .value_heads = delta.num_value_heads,
           .key_dim = delta.key_dim,
           .value_dim = delta.value_dim,
-          .conv_width = delta.conv_width};
+          .conv_width = delta.conv_width,
+          .decays_channels = delta.decays_channels()};
 }
 inline kernels::DeltaShape DeltaShapeOf(const MambaConfig& mamba) {
   return {.key_heads = mamba.num_groups,

@@ -10,19 +10,33 @@ namespace {
 
 using reference::DeltaInputs;
 
-// Sizes that no block divides, heads that share queries and keys, and the largest keys.
+// Sizes that no block divides, heads that share queries and keys, and the largest keys. The last
+// ones are those of channels with decays of their own.
 constexpr DeltaShape kShapes[] = {
     {.key_heads = 2, .value_heads = 2, .key_dim = 128, .value_dim = 128, .conv_width = 4},
     {.key_heads = 2, .value_heads = 6, .key_dim = 24, .value_dim = 40, .conv_width = 4},
     {.key_heads = 1, .value_heads = 2, .key_dim = 200, .value_dim = 64, .conv_width = 2},
+    {.key_heads = 2,
+     .value_heads = 4,
+     .key_dim = 24,
+     .value_dim = 40,
+     .conv_width = 4,
+     .decays_channels = true},
+    {.key_heads = 2,
+     .value_heads = 2,
+     .key_dim = 136,
+     .value_dim = 32,
+     .conv_width = 3,
+     .decays_channels = true},
 };
+constexpr DeltaShape kUneven[] = {kShapes[1], kShapes[3]};
 
 // The inputs of all rows, and slots of states, on the device.
 struct DeltaKernel {
   const DeltaInputs& in;
   DType dtype;
   DeviceBytes inputs;
-  DeviceArray<float> gates, convolution, decay, bias, norm;
+  DeviceArray<float> gates, channel_decays, convolution, decay, bias, norm;
   DeviceArray<float> states, workspace;
   DeviceBytes out;
 
@@ -31,6 +45,7 @@ struct DeltaKernel {
         dtype(type),
         inputs(Encode(type, of.inputs)),
         gates(of.gates),
+        channel_decays(of.channel_decays),
         convolution(of.convolution),
         decay(of.decay),
         bias(of.bias),
@@ -44,25 +59,32 @@ struct DeltaKernel {
 
   void Run(const DeviceSlices& of, int64_t first) {
     const auto element = static_cast<int64_t>(DTypeSize(dtype));
-    DeltaRule({.dtype = dtype,
-               .shape = in.shape,
-               .inputs = inputs.data() + first * in.width() * element,
-               .gates = gates.data() + first * 2 * in.shape.value_heads,
-               .convolution = convolution.data(),
-               .decay = decay.data(),
-               .decay_bias = bias.data(),
-               .norm = norm.data(),
-               .norm_eps = static_cast<float>(in.norm_eps),
-               .out = out.data() + first * in.shape.values() * element,
-               .m = of.m,
-               .slices = of.slices.data(),
-               .num_slices = of.m,
-               .slice_of_row = of.slice_of_row.data(),
-               .writes = of.writes.data(),
-               .states = states.data(),
-               .slot_floats = slot_floats(),
-               .workspace = workspace.data()},
-              nullptr);
+    DeltaRule(
+        {.dtype = dtype,
+         .shape = in.shape,
+         .inputs = inputs.data() + first * in.width() * element,
+         .ld_inputs = in.width(),
+         .out_gates = inputs.data() + (first * in.width() + in.shape.channels()) * element,
+         .ld_out_gates = in.width(),
+         .sigmoid_out_gates = in.shape.decays_channels,
+         .gates = gates.data() + first * in.shape.gates(),
+         .channel_decays =
+             in.shape.decays_channels ? channel_decays.data() + first * in.shape.decays() : nullptr,
+         .convolution = convolution.data(),
+         .decay = decay.data(),
+         .decay_bias = bias.data(),
+         .norm = norm.data(),
+         .norm_eps = static_cast<float>(in.norm_eps),
+         .out = out.data() + first * in.shape.values() * element,
+         .m = of.m,
+         .slices = of.slices.data(),
+         .num_slices = of.m,
+         .slice_of_row = of.slice_of_row.data(),
+         .writes = of.writes.data(),
+         .states = states.data(),
+         .slot_floats = slot_floats(),
+         .workspace = workspace.data()},
+        nullptr);
   }
 };
 
@@ -87,16 +109,22 @@ TEST_F(DeltaRuleTest, MatchesTheRecurrence) {
 
 TEST_F(DeltaRuleTest, BitsDoNotDependOnSlices) {
   const DType dtype = DType::kBFloat16;
-  CheckThatBitsDoNotDependOnSlices<DeltaKernel>(MakeInputs(kShapes[1], dtype), dtype);
+  for (const DeltaShape& shape : kUneven) {
+    CheckThatBitsDoNotDependOnSlices<DeltaKernel>(MakeInputs(shape, dtype), dtype);
+  }
 }
 
 TEST_F(DeltaRuleTest, SequencesOfALaunchAreIndependent) {
   const DType dtype = DType::kFloat16;
-  CheckThatSequencesAreIndependent<DeltaKernel>(MakeInputs(kShapes[1], dtype), dtype);
+  for (const DeltaShape& shape : kUneven) {
+    CheckThatSequencesAreIndependent<DeltaKernel>(MakeInputs(shape, dtype), dtype);
+  }
 }
 
 TEST_F(DeltaRuleTest, StatesWithinASliceAreThoseOfShorterOnes) {
-  CheckStatesWithinASlice<DeltaKernel>(MakeInputs(kShapes[1], DType::kFloat32));
+  for (const DeltaShape& shape : kUneven) {
+    CheckStatesWithinASlice<DeltaKernel>(MakeInputs(shape, DType::kFloat32));
+  }
 }
 
 TEST_F(DeltaRuleTest, GateIsASigmoid) {

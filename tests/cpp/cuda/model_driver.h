@@ -50,6 +50,13 @@ inline constexpr const char* kGemma4Experts = GEMMA4_LAYERS
 // Of Qwen3_5ForCausalLM: a layer with linear attention and one with gated attention.
 inline constexpr const char* kDelta = R"("head_dim": 16)";
 
+// Of KimiLinearForCausalLM: latent attention between layers whose channels of keys have decays.
+inline constexpr const char* kKimi =
+    R"("num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention",
+       "linear_attention"], "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+       "v_head_dim": 16, "num_experts": 3, "num_experts_per_token": 2,
+       "moe_intermediate_size": 16)";
+
 // Of Lfm2ForCausalLM and Lfm2MoeForCausalLM: a layer with attention between short convolutions.
 inline constexpr const char* kConvolution =
     R"("num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"])";

@@ -32,6 +32,7 @@ TEST(CudaModel, LogitsAreTheCpusInFloat32) {
       {"GPTNeoXForCausalLM", R"("num_key_value_heads": 4, "rotary_pct": 1)"},
       {"OlmoForCausalLM", ""},
       {"Qwen3_5ForCausalLM", kDelta},
+      {"KimiLinearForCausalLM", kKimi},
       {"Lfm2ForCausalLM", kConvolution},
       {"Lfm2MoeForCausalLM", kConvolutionExperts},
       {"BambaForCausalLM", kMamba},
@@ -192,6 +193,7 @@ using Families = std::vector<std::pair<const char*, const char*>>;
 // `more`, and families whose layers differ in what they are made of.
 Families WithKindsOfLayers(Families more) {
   for (const auto& family : Families{{"Qwen3_5ForCausalLM", kDelta},
+                                     {"KimiLinearForCausalLM", kKimi},
                                      {"Lfm2ForCausalLM", kConvolution},
                                      {"BambaForCausalLM", kMamba},
                                      {"NemotronHForCausalLM", kSingleBlocks},

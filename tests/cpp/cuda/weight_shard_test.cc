@@ -9,6 +9,7 @@
 #include "support/error.h"
 #include "support/half.h"
 #include "testing/tiny_checkpoint.h"
+#include "weights/computed_weight.h"
 #include "weights/part_of_weight.h"
 
 namespace mlc_native {
@@ -117,6 +118,24 @@ TEST(PartOfWeight, HasColumnsOfSeveralRanges) {
   codes.ReadCodes(0, 1, read.data(), scales.data());
   EXPECT_THAT(read, ElementsAre(4, 5, 8, 9, 10, 11));
   EXPECT_THAT(scales, ElementsAre(400, 402, 403));
+}
+
+TEST(SideBySide, ColumnsFollowOneAnother) {
+  const auto columns = [](int64_t begin, int64_t end) {
+    return SourceOfColumns{
+        std::make_unique<PartOfWeight>(std::make_unique<NumberedWeight>(false), kRows, kColumns,
+                                       std::vector<IndexRange>{{0, kRows}},
+                                       std::vector<IndexRange>{{begin, end}}),
+        end - begin};
+  };
+  std::vector<SourceOfColumns> parts;
+  parts.push_back(columns(6, 8));
+  parts.push_back(columns(0, 1));
+  parts.push_back(columns(3, 5));
+  const std::unique_ptr<WeightSource> joined = SideBySide(std::move(parts));
+  std::vector<float> rows(2 * 5);
+  joined->Decode(2, 4, rows.data());
+  EXPECT_THAT(rows, ElementsAre(26, 27, 20, 23, 24, 36, 37, 30, 33, 34));
 }
 
 TEST(PartOfWeight, OneGroupOfAllColumnsStaysOne) {

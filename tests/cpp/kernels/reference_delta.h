@@ -17,8 +17,9 @@ struct DeltaInputs {
 
   DeltaShape shape;
   int64_t rows = 0;
-  Floats inputs;  // [rows, width]
-  Floats gates;   // [rows, 2 value_heads]
+  Floats inputs;          // [rows, width]
+  Floats gates;           // [rows, shape.gates()]
+  Floats channel_decays;  // [rows, shape.decays()], where channels decay
   Floats convolution, decay, bias, norm;
   double norm_eps = 1e-5;
 
@@ -31,11 +32,12 @@ struct DeltaInputs {
       return values;
     };
     inputs = draw(rows * width(), 1);
-    gates = draw(rows * 2 * shape.value_heads, 2);
+    gates = draw(rows * shape.gates(), 2);
     convolution = draw(shape.conv_width * shape.channels(), 1);
     decay = draw(shape.value_heads, 1);
-    bias = draw(shape.value_heads, 1, -3);  // forgets slowly, so that early rows count
+    bias = draw(shape.decays(), 1, -3);  // forgets slowly, so that early rows count
     norm = draw(shape.value_dim, 1);
+    if (shape.decays_channels) channel_decays = draw(rows * shape.decays(), 6);
   }
 
   int64_t width() const { return shape.channels() + shape.values(); }
@@ -48,7 +50,8 @@ struct DeltaInputs {
       std::fill(values.begin() + (begin + count) * columns, values.end(), std::nanf(""));
     };
     keep(alone.inputs, width());
-    keep(alone.gates, 2 * shape.value_heads);
+    keep(alone.gates, shape.gates());
+    if (shape.decays_channels) keep(alone.channel_decays, shape.decays());
     return alone;
   }
 };
@@ -80,6 +83,23 @@ inline std::vector<double> HeadOf(const DeltaInputs& in, int64_t row, int64_t fi
   return x;
 }
 
+// What the rows of a head's state are multiplied with.
+inline std::vector<double> DecaysOf(const DeltaInputs& in, int64_t row, int64_t head) {
+  const DeltaShape& s = in.shape;
+  const auto decay = [&](double x, int64_t i) {
+    return std::exp(-std::exp(in.decay[head]) * std::log1p(std::exp(x + in.bias[i])));
+  };
+  if (!s.decays_channels) {
+    const float a = in.gates[row * s.gates() + s.value_heads + head];
+    return std::vector<double>(s.key_dim, decay(a, head));
+  }
+  std::vector<double> decays;
+  for (int64_t i = head * s.key_dim; i < (head + 1) * s.key_dim; ++i) {
+    decays.push_back(decay(in.channel_decays[row * s.decays() + i], i));
+  }
+  return decays;
+}
+
 inline void DeltaHead(const DeltaInputs& in, int64_t head, Matrix* out) {
   const DeltaShape& s = in.shape;
   const int64_t key = head / (s.value_heads / s.key_heads) * s.key_dim;
@@ -88,19 +108,21 @@ inline void DeltaHead(const DeltaInputs& in, int64_t head, Matrix* out) {
     const auto q = HeadOf(in, row, key, s.key_dim, 1 / std::sqrt(static_cast<double>(s.key_dim)));
     const auto k = HeadOf(in, row, s.keys() + key, s.key_dim, 1);
     const auto v = HeadOf(in, row, 2 * s.keys() + head * s.value_dim, s.value_dim, 0);
-    const float* const gates = &in.gates[row * 2 * s.value_heads];
-    const double a = static_cast<double>(gates[s.value_heads + head]) + in.bias[head];
-    const double decay = std::exp(-std::exp(in.decay[head]) * std::log1p(std::exp(a)));
-    const double beta = Sigmoid(gates[head]);
+    const std::vector<double> decays = DecaysOf(in, row, head);
+    const double beta = Sigmoid(in.gates[row * s.gates() + head]);
     std::vector<double> o(s.value_dim);
     double squares = 0;
     for (int64_t j = 0; j < s.value_dim; ++j) {
       double recalled = 0;
-      for (int64_t i = 0; i < s.key_dim; ++i) recalled += state[i * s.value_dim + j] * k[i];
-      const double written = beta * (v[j] - decay * recalled);
       for (int64_t i = 0; i < s.key_dim; ++i) {
         double& cell = state[i * s.value_dim + j];
-        cell = decay * cell + k[i] * written;
+        cell *= decays[i];
+        recalled += cell * k[i];
+      }
+      const double written = beta * (v[j] - recalled);
+      for (int64_t i = 0; i < s.key_dim; ++i) {
+        double& cell = state[i * s.value_dim + j];
+        cell += k[i] * written;
         o[j] += cell * q[i];
       }
       squares += o[j] * o[j];
@@ -109,7 +131,7 @@ inline void DeltaHead(const DeltaInputs& in, int64_t head, Matrix* out) {
     for (int64_t j = 0; j < s.value_dim; ++j) {
       const double z = in.inputs[row * in.width() + s.channels() + head * s.value_dim + j];
       (*out)[row * s.values() + head * s.value_dim + j] =
-          o[j] * scale * in.norm[j] * z * Sigmoid(z);
+          o[j] * scale * in.norm[j] * (s.decays_channels ? 1 : z) * Sigmoid(z);
     }
   }
 }

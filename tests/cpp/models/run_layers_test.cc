@@ -174,7 +174,13 @@ TEST(RunLayers, FinishesTheLastLayerForEachPartOfTheRows) {
 struct RecurrentOps : CopyingOps {
   void Project(size_t layer, LinearRole role) {
     if (!IsOfDelta(role)) return RecordingOps::Project(layer, role);
-    Add((role == LinearRole::kDeltaOut ? "state out" : "state in") + std::to_string(layer));
+    static const std::map<LinearRole, std::string> names = {
+        {LinearRole::kDeltaInputs, "state in"},
+        {LinearRole::kDeltaGates, "gates"},
+        {LinearRole::kDeltaDecays, "decays"},
+        {LinearRole::kDeltaOutGates, "out gates"},
+        {LinearRole::kDeltaOut, "state out"}};
+    Add(names.at(role) + std::to_string(layer));
   }
   void RunDeltaRule(size_t layer) { Add("state" + std::to_string(layer)); }
 };
@@ -198,6 +204,23 @@ TEST(RunLayers, AStateMayBeBesideKeysAndValues) {
       "out1",       "add",      "state out1", "add  norm ", "gate_up1"};
   ASSERT_GT(ops.calls.size(), expected.size());
   EXPECT_EQ(std::vector(ops.calls.begin(), ops.calls.begin() + std::ssize(expected)), expected);
+}
+
+// What the inputs give comes before what is made of it.
+TEST(RunLayers, DecaysAndOutputGatesMayBeProductsOfTheInputs) {
+  NamedWeights weights;
+  weights.layers.push_back(
+      {Linears({LinearRole::kDeltaInputs, LinearRole::kDeltaOut, LinearRole::kDeltaOutGates,
+                LinearRole::kDeltaDecays, LinearRole::kDeltaGates, LinearRole::kGateUp,
+                LinearRole::kDown}),
+       {}});
+  RecurrentOps ops;
+  RunLayers(weights, ops);
+  const std::vector<std::string> expected = {"state in0", "gates0", "decays0", "out gates0",
+                                             "stream0",   "state0", "keep",    "state out0"};
+  const auto first = std::ranges::find(ops.calls, "state in0");
+  ASSERT_GE(ops.calls.end() - first, std::ssize(expected));
+  EXPECT_EQ(std::vector(first, first + std::ssize(expected)), expected);
 }
 
 // A feed-forward block, attention and a feed-forward block, each of them a layer.

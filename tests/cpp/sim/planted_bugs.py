@@ -24,6 +24,7 @@ from pathlib import Path
 from planted import (
     blocks_on_gpus,
     chunks_and_gates,
+    decays_of_channels,
     delta_rule,
     engine,
     guesses_ahead,
@@ -50,6 +51,7 @@ PARTS_OF_BUGS = (
     latent_experts,
     blocks_on_gpus,
     chunks_and_gates,
+    decays_of_channels,
 )
 BUGS = [bug for part in PARTS_OF_BUGS for bug in part.BUGS]
 

@@ -82,7 +82,9 @@ TEST_F(ConfigFieldsTest, FlattenedAndRespelled) {
   const ConfigFields spelled = flat.Respelled({{"x", "a"}, {"y", "absent"}});
   EXPECT_EQ(spelled.Integer("x", {}, 0, 9), 1);
   EXPECT_EQ(spelled.Integer("y", 7, 0, 9), 7);
-  EXPECT_FALSE(Fields(R"({"a": 0})").Respelled({{"x", "a"}}).Has("x"));
+  const auto none = ConfigFields::SmallNumbers::kNotGiven;
+  EXPECT_FALSE(Fields(R"({"a": 0})").Respelled({{"x", "a"}}, none).Has("x"));
+  EXPECT_TRUE(Fields(R"({"a": 0})").Respelled({{"x", "a"}}).Has("x"));
 }
 
 TEST_F(ConfigFieldsTest, AFileThatIsNoObject) {

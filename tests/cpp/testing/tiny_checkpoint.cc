@@ -22,7 +22,12 @@ void WriteTensors(const TempFolder& folder, const WeightMap& map) {
   std::minstd_rand random(1);
   nlohmann::json header;
   std::string data;
+  std::vector<WeightSlot> slots;
   for (const WeightSlot& slot : map.slots) {
+    const std::vector<WeightSlot> tensors = slot.Tensors();
+    slots.insert(slots.end(), tensors.begin(), tensors.end());
+  }
+  for (const WeightSlot& slot : slots) {
     if (slot.name.empty()) continue;                                    // of ones
     if (slot.joined.index > 0 || header.contains(slot.name)) continue;  // written with the first
     const size_t begin = data.size();
@@ -68,6 +73,10 @@ std::string TinyConfig(const std::string& architecture, const std::string& given
       add("linear_num_value_heads", "4");
       add("linear_key_head_dim", "16");
       add("linear_value_head_dim", "24");
+    }
+    if (arch->decays_channels) {
+      add("linear_num_heads", "4");
+      add("linear_head_dim", "16");
     }
     if (arch->mamba != nullptr) {
       add(arch->mamba->num_heads, "4");

@@ -95,6 +95,12 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "tiny-glm4_moe": {"moe_intermediate_size": 64},
     "tiny-deepseek_v2": {"qk_nope_head_dim": 32, "moe_intermediate_size": 64},
     "tiny-deepseek_v3": LATENT,
+    "tiny-kimi_linear": {
+        "linear_head_dim": 32,
+        "qk_nope_head_dim": 32,
+        "kv_lora_rank": 64,
+        "moe_intermediate_size": 64,
+    },
     "tiny-glm4_moe_lite": {
         "q_lora_rank": 64,
         "qk_nope_head_dim": 32,

@@ -17,6 +17,7 @@ import numpy as np
 from gguf import MODEL_ARCH as Arch
 from gguf_gemma4 import add_gemma4_factors, add_gemma4_sizes, gemma4_change
 from gguf_hybrid import HYBRID, add_hybrid_sizes, hybrid_change, nextn_name
+from gguf_kimi import KIMI, add_kimi_sizes, as_deepseek, kimi_change
 from gguf_lfm2 import LFM2, add_lfm2_sizes, lfm2_change
 from gguf_mamba import MAMBA, MAMBA_ARCHITECTURES, NEMOTRON, add_mamba_sizes, mamba_change
 from quantized_checkpoints import Tensors
@@ -61,6 +62,7 @@ ARCHITECTURES = {
     "DeepseekV3ForCausalLM": Arch.DEEPSEEK2,
     "Glm4MoeLiteForCausalLM": Arch.DEEPSEEK2,
     "Mistral4ForCausalLM": Arch.DEEPSEEK2,  # as which there is Mistral Large 3
+    "KimiLinearForCausalLM": Arch.KIMI_LINEAR,
     "Llama4ForCausalLM": Arch.LLAMA4,
     "AfmoeForCausalLM": Arch.AFMOE,
     "MiniMaxM2ForCausalLM": Arch.MINIMAXM2,
@@ -90,7 +92,7 @@ PERMUTED = {
 }  # fmt: skip
 ADDS_ONE = {Arch.GEMMA, Arch.GEMMA2, Arch.GEMMA3, Arch.NEMOTRON}
 SIGMOID = {Arch.GLM4_MOE, Arch.MINIMAXM2, Arch.DOTS1, Arch.EXAONE_MOE}
-LATENT = {Arch.DEEPSEEK2, Arch.MISTRAL4}
+LATENT = {Arch.DEEPSEEK2, Arch.MISTRAL4, *KIMI}
 Config = dict[str, Any]
 
 
@@ -188,6 +190,8 @@ def change_of(arch: Arch, config: Config, name: str) -> Change:
         return Change(*hybrid)
     if arch == Arch.GEMMA4 and (gemma4 := gemma4_change(config, plain)):
         return Change(*gemma4)
+    if arch in KIMI and (kimi := kimi_change(plain)):
+        return Change(*kimi)
     if arch in LFM2 and (lfm2 := lfm2_change(plain)):
         return Change(*lfm2)
     if arch in MAMBA and (mamba := mamba_change(config, plain)):
@@ -262,6 +266,8 @@ def rope_factors(config: Config, rope: Config, dim: int) -> np.ndarray:
 
 
 def add_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
+    if arch in KIMI:
+        config = as_deepseek(config)
     heads = config["num_attention_heads"]
     dim = config.get("head_dim") or config["hidden_size"] // heads
     writer.add_context_length(config["max_position_embeddings"])
@@ -305,6 +311,8 @@ def add_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
     add_experts(writer, config, arch)
     if arch == Arch.GEMMA4:
         add_gemma4_sizes(writer, config)
+    if arch in KIMI:
+        add_kimi_sizes(writer, config)
     if arch in LFM2:
         add_lfm2_sizes(writer, config, arch)
     if arch in MAMBA:
@@ -432,7 +440,7 @@ def add_experts(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
         writer.add_expert_gating_func(kind.SOFTMAX if softmax else kind.SIGMOID)
     if arch in SIGMOID:
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
-    if arch in {Arch.GLM4_MOE, Arch.DOTS1, Arch.EXAONE_MOE, *LATENT}:
+    if arch in {Arch.GLM4_MOE, Arch.DOTS1, Arch.EXAONE_MOE, *LATENT} - KIMI:
         writer.add_expert_weights_norm(config["norm_topk_prob"])
 
 

@@ -39,7 +39,8 @@ SIZES: dict[str, Any] = {
 }
 CPU = {"device": "cpu"}
 MODELS = ["tiny-qwen3_5_text", "tiny-qwen3_next", "tiny-lfm2", "tiny-granitemoehybrid_mamba",
-          "tiny-bamba", "tiny-nemotron_h", "tiny-falcon_h1", "tiny-mamba2"]  # fmt: skip
+          "tiny-bamba", "tiny-nemotron_h", "tiny-falcon_h1", "tiny-mamba2",
+          "tiny-kimi_linear"]  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=MODELS)

@@ -1,5 +1,6 @@
-"""Short convolutions and Mamba-2 on CUDA, through the emulator, also beside attention and in layers
-of one block alone: logits and tokens of transformers, and what is refused."""
+"""Short convolutions, Mamba-2 and Kimi Delta Attention on CUDA, through the emulator, also beside
+attention and in layers of one block alone: logits and tokens of transformers, and what is
+refused."""
 
 from __future__ import annotations
 
@@ -34,6 +35,13 @@ GRANITE_MOE = {"mamba_d_state": 36}
 BLOCKS_WITH_EXPERTS_FIRST = {
     "layers_block_type": ["moe", "full_attention", "moe", "linear_attention"],
 }
+# Queries have latents, and the last layer attends.
+KIMI_WITH_QUERY_LATENTS = {
+    "num_hidden_layers": 3, "q_lora_rank": 24, "attention_bias": True, "linear_num_heads": 3,
+    "linear_head_dim": 40, "linear_conv_kernel_dim": 7,
+    "layer_types": ["full_attention", "linear_attention", "full_attention"],
+    "mlp_layer_types": ["sparse", "dense", "dense"],
+}  # fmt: skip
 BLOCKS_WITHOUT_STATES = {"layers_block_type": ["mlp", "full_attention", "mlp"]}
 FALCON_WITH_NORM = {
     "mamba_rms_norm": True, "mamba_norm_before_gate": False, "attention_bias": True,
@@ -48,6 +56,8 @@ def library() -> str:
 @pytest.mark.parametrize(
     ("like", "overrides"),
     [
+        ("tiny-kimi_linear", {}),
+        ("tiny-kimi_linear", KIMI_WITH_QUERY_LATENTS),
         ("tiny-lfm2", {}),
         ("tiny-lfm2", {"conv_L_cache": 8, "layer_types": ["conv"] * 4 + ["full_attention"]}),
         ("tiny-lfm2_moe", {}),
@@ -131,7 +141,13 @@ def answers(path: Path, prompts: list[list[int]], **settings: Any) -> tuple[list
 @pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize(
     "like",
-    ["tiny-granitemoehybrid_mamba", "tiny-nemotron_h", "tiny-nemotron_h_moe", "tiny-falcon_h1"],
+    [
+        "tiny-granitemoehybrid_mamba",
+        "tiny-nemotron_h",
+        "tiny-nemotron_h_moe",
+        "tiny-falcon_h1",
+        "tiny-kimi_linear",
+    ],
 )
 def test_batches_chunks_and_preempted_sequences_have_the_answers_of_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, like: str, shards: int
@@ -163,6 +179,8 @@ def test_batches_chunks_and_preempted_sequences_have_the_answers_of_the_cpu(
 @pytest.mark.parametrize(
     ("like", "overrides", "missing"),
     [
+        ("tiny-kimi_linear", {"linear_head_dim": 20}, "linear_head_dim.*of 8, at most 256"),
+        ("tiny-kimi_linear", {"linear_head_dim": 264}, "linear_head_dim.*at most 256"),
         ("tiny-bamba", {}, "mamba_d_state.*multiple of 4, at most 256"),
         ("tiny-lfm3", {"num_attention_heads": 4}, "num_attention_heads.*multiple of 8"),
         ("tiny-bamba", {"mamba_d_state": 264}, "mamba_d_state.*at most 256"),

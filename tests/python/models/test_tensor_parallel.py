@@ -69,11 +69,15 @@ OVERRIDES: dict[str, Any] = {
         "moe_latent_size": 72, "mlp_bias": True,
     },
     "tiny-falcon_h1-of-one-group": {"mamba_n_groups": 1},
+    "tiny-kimi_linear": {"moe_intermediate_size": 64},
+    "tiny-kimi_linear-of-query-latents": {"q_lora_rank": 24, "attention_bias": True},
 }  # fmt: skip
 STATES = [
     ("tiny-qwen3_5", 4),  # a value head for each key head, biases, and fewer KV heads than GPUs
     ("tiny-qwen3_5_moe_text", 2),
     ("tiny-qwen3_next", 2),  # whose tensors have groups of heads
+    ("tiny-kimi_linear", 4),  # a head each, and experts
+    ("tiny-kimi_linear-of-query-latents", 2),
     ("tiny-lfm2", 4),
     ("tiny-lfm2_moe", 2),
     ("tiny-lfm3", 2),  # 16 heads with a gate each

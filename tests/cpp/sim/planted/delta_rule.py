@@ -84,8 +84,8 @@ CPU_BUGS = [
     _on_cpu(
         "the state does not decay before it is compared",
         LOOPS,
-        "- decay * recalled.Total(j)) * beta",
-        "- recalled.Total(j)) * beta",
+        "recalled.Total(j) : decay * recalled.Total(j);",
+        "recalled.Total(j) : recalled.Total(j);",
     ),
     _on_cpu(
         "heads of values share the wrong keys",
@@ -266,11 +266,11 @@ CUDA_BUGS = [
         "if (!is_value && !is_key) factor /= ",
         "if (!is_value) factor /= ",
     ),
-    _bug("the decay has no bias", " + a.decay_bias[head]", ""),
+    _bug("the decay has no bias", " + a.decay_bias[head * count + i]", ""),
     _bug(
         "the recurrence does not wait for what it reads",
-        "  alignas(16) __shared__ float keys[kRowsAtOnce][kKeys];\n  WaitForPrevious();\n",
-        "  alignas(16) __shared__ float keys[kRowsAtOnce][kKeys];\n",
+        "float decays[kOfChannels ? kRowsAtOnce : 1][kKeys];\n  WaitForPrevious();\n",
+        "float decays[kOfChannels ? kRowsAtOnce : 1][kKeys];\n",
     ),
     _bug(
         "the norm does not wait for what it reads",
