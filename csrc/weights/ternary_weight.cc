@@ -8,8 +8,7 @@ namespace mlc_native {
 
 int TernaryWeight::Number(int64_t row, int64_t column) const {
   const int64_t packed_rows = parts_.rows / kTernaryRows;
-  const std::byte* byte =
-      parts_.codes->data() + row % packed_rows * parts_.columns + column;
+  const std::byte* byte = parts_.codes->data() + row % packed_rows * parts_.columns + column;
   return (std::to_integer<int>(*byte) >> 2 * (row / packed_rows) & 3) - 1;
 }
 

@@ -84,6 +84,15 @@ def test_widened_values_are_those_of_the_folder(tmp_path: Path, like: str, form:
     assert np.array_equal(logits(packed, quantization="off"), logits(floats, quantization="off"))
 
 
+def test_older_name_of_the_architecture(tmp_path: Path) -> None:
+    packed, _ = make(tmp_path, "tiny-bitnet")
+    expected = logits(packed)
+    config = json.loads((packed / "config.json").read_text())
+    config["architectures"] = ["BitnetForCausalLM"]
+    (packed / "config.json").write_text(json.dumps(config))
+    assert np.array_equal(logits(packed), expected)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_matrices_run_in_two_bits(tmp_path: Path, form: str) -> None:
     """With a scale for 64 columns; what differs is that inputs are rounded to 8 bits."""
