@@ -161,7 +161,7 @@ def error_of(status: int, body: bytes) -> Exception:
         return QueueFull(text)
     if not 400 <= status < 500:
         return ConnectionError(text)
-    param = fields.get("param")
-    if fields.get("code") == "context_length_exceeded":
-        param = "prompt"
-    return InvalidRequest(text, param if isinstance(param, str) else None)
+    param, code = (fields.get(name) for name in ("param", "code"))
+    return InvalidRequest(
+        text, param if isinstance(param, str) else None, code if isinstance(code, str) else None
+    )

@@ -43,7 +43,8 @@ def chat(
     """chat(input, *arguments, **fake) -> (status, stdout, stderr)."""
 
     def run(text: str, *arguments: str, **fake: Any) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        data = io.BytesIO(text.encode("utf-8", "surrogateescape"))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(data, "utf-8"))
         model = make_model(**{"answer": "Hello!", **fake})
         status = main(["chat", model, "--model-lib", fake_lib, *arguments])
         captured = capsys.readouterr()
@@ -181,6 +182,19 @@ def test_the_oldest_exchange_is_forgotten_when_the_context_is_full(
     _, out, err = chat("first\nsecond\nthird\n/exit\n", context_window_size=64)
     assert out.count("Hello!") == 3
     assert "the oldest exchange was forgotten" in err
+
+
+@pytest.mark.parametrize("wrong", ["a\udcff", "x" * 100], ids=["no text", "too long"])
+def test_a_turn_that_is_refused_by_itself_forgets_nothing(
+    chat: Callable[..., Any], tmp_path: Path, wrong: str
+) -> None:
+    saved = tmp_path / "saved.json"
+    status, out, err = chat(f"first\n{wrong}\nagain\n/save {saved}\n", context_window_size=90)
+    assert (status, out) == (1, "Hello!\n" * 2)
+    assert err.startswith("error: ")
+    assert "was forgotten" not in err
+    messages = json.loads(saved.read_text())["messages"]
+    assert [m["content"] for m in messages] == ["first", "Hello!", "again", "Hello!"]
 
 
 def test_without_a_chat_template_the_text_is_continued(chat: Callable[..., Any]) -> None:

@@ -279,7 +279,7 @@ def test_errors_of_servers() -> None:
     long = {"error": {"message": "too long", "code": "context_length_exceeded", "param": "x"}}
     error = error_of(400, json.dumps(long).encode())
     assert isinstance(error, InvalidRequest)
-    assert error.field == "prompt"
+    assert (error.field, error.code) == ("x", "context_length_exceeded")
     assert isinstance(error_of(429, b"busy"), QueueFull)
     assert isinstance(error_of(502, b"<html>"), ConnectionError)
     assert "oops" in str(error_of(422, b'{"error": "oops"}'))
