@@ -297,7 +297,7 @@ class Batch:
     def _submit(self, index: int, item: Any, settings: dict[str, Any]) -> None:
         engine = self._engine
         call = self._call(f"{self._id}-{index}", item, settings)
-        created = engine._create_request(*call.create_arguments(), cancellation=self._cancellation)
+        created = engine._request_of(call, self._cancellation)
         result = self._results[index]
         result.prompt_token_ids = [token_id for piece in created.inputs for token_id in piece]
         self._channel = engine._open_request(self._open_channel, created, call.setup)
