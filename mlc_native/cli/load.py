@@ -16,7 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from mlc_native.cli.http_response import DONE, ResponseParser, ServerUrl
+from mlc_native.cli.http_response import (
+    DONE,
+    ResponseParser,
+    ServerUrl,
+    event_object,
+    model_names,
+)
 from mlc_native.errors import MLCNativeError, invalid_config
 from mlc_native.serve.async_engine import AsyncMLCEngine
 
@@ -75,10 +81,10 @@ class ServerTarget:
             parser.feed(await reader.read(_READ_SIZE))
         writer.close()
         parser.check()
-        models = json.loads(parser.body())["data"]
-        if not models:
+        names = model_names(parser.body())
+        if not names:
             raise invalid_config("model", "the server has no model")
-        return str(models[0]["id"])
+        return names[0]
 
     async def stream(self, fields: Fields) -> AsyncIterator[Fields]:
         """See Target."""
@@ -90,9 +96,10 @@ class ServerTarget:
             while not parser.done:
                 parser.feed(await reader.read(_READ_SIZE))
                 if parser.status == 200:
+                    parser.check_is_stream()
                     for data in parser.events():
                         if data != DONE:
-                            yield json.loads(data)
+                            yield event_object(data)
             parser.check()
         except BaseException:
             writer.close()
