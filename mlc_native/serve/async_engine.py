@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from mlc_native import _core
 from mlc_native._core import Cancellation, PinnedPrefix
+from mlc_native.errors import EngineTerminatedError
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.serve.arguments import EngineSettings, GenerateArguments
@@ -245,7 +246,10 @@ class AsyncMLCEngine(OpenAIEngine):
         if call.stream:
             return AsyncChunkStream(stream, call.responder, self._work)
         outputs = [each async for each in stream]
-        return await self._work(call.responder.response, outputs)
+        try:
+            return await self._work(call.responder.response, outputs)
+        except EngineTerminatedError:  # there is no thread any more, but an answer
+            return call.responder.response(outputs)
 
     def _generate(
         self,
