@@ -177,13 +177,14 @@ def dataset_prompts(path: Path) -> Iterator[Any]:
         InvalidConfig: the file is something else.
         OSError: it cannot be read.
     """
-    text = path.read_text(encoding="utf-8")
+    data = path.read_bytes()
     try:
+        text = data.decode()
         entries = json.loads(text) if text.lstrip().startswith("[") else None
         if entries is None:
-            entries = [json.loads(line) for line in text.splitlines() if line.strip()]
+            entries = [json.loads(line) for line in text.split("\n") if line.strip()]
         prompts = [_prompt(entry) for entry in entries]
-    except (ValueError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         prompts = []
     if not prompts:
         raise invalid_config(
@@ -195,11 +196,27 @@ def dataset_prompts(path: Path) -> Iterator[Any]:
         yield from prompts
 
 
-def _prompt(entry: dict[str, Any]) -> Any:
+def _prompt(entry: Any) -> Any:
+    """Raises KeyError, TypeError, IndexError or ValueError for what is no entry of a data set."""
+    if not isinstance(entry, dict):
+        raise TypeError
     entry = entry.get("body", entry)
     if "conversations" in entry:
         return str(entry["conversations"][0]["value"])
-    return entry["prompt"] if "prompt" in entry else list(entry["messages"])
+    if "prompt" in entry:
+        prompt = entry["prompt"]
+        if not isinstance(prompt, (str, list)) or not prompt:
+            raise ValueError
+        return prompt
+    messages = entry["messages"]
+    if not is_messages(messages):
+        raise ValueError
+    return messages
+
+
+def is_messages(prompt: Any) -> bool:
+    """Whether a prompt of a data set is a chat."""
+    return isinstance(prompt, list) and bool(prompt) and isinstance(prompt[0], dict)
 
 
 # ---------------------------------------------------------------------------------------- the load

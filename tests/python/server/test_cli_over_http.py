@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import json
 import random
 import socket
@@ -18,7 +19,14 @@ from typing import Any
 import pytest
 
 from mlc_native.cli.http_response import ResponseParser, ServerUrl, error_of
-from mlc_native.cli.load import Outcome, Schedule, percentiles, run_load, summarize
+from mlc_native.cli.load import (
+    Outcome,
+    Schedule,
+    dataset_prompts,
+    percentiles,
+    run_load,
+    summarize,
+)
 from mlc_native.cli.main import main
 from mlc_native.errors import InvalidConfig, InvalidRequest, QueueFull
 from mlc_native.server import ServerConfig
@@ -279,6 +287,30 @@ def test_benches_that_cannot_begin(tmp_path: Path, capsys: pytest.CaptureFixture
     ):
         assert main(["bench", *arguments]) == status
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"null", b"[1]", b"[[]]", b'"x"', b"\xff", b"[" * 100_000),
+        *(b'{"prompt": []}', b'{"prompt": 5}', b'{"prompt": ""}', b'{"body": null}'),
+        *(b'{"messages": []}', b'{"messages": "x"}', b'{"messages": {"a": 1}}'),
+    ],
+    ids=lambda data: data[:20].decode("latin-1"),
+)
+def test_files_that_are_no_data_set(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(data)
+    with pytest.raises(InvalidConfig, match="no data set"):
+        next(dataset_prompts(path))
+
+
+def test_a_line_of_a_data_set_ends_with_its_line_feed(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    prompts = ["a\u2028b\x85c", "d"]
+    lines = [json.dumps({"prompt": prompt}, ensure_ascii=False) for prompt in prompts]
+    path.write_text("\n".join(lines) + "\r\n", encoding="utf-8", newline="")
+    assert [*itertools.islice(dataset_prompts(path), 3)] == [*prompts, prompts[0]]
 
 
 def test_figures() -> None:
