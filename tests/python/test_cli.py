@@ -28,6 +28,7 @@ from mlc_native.cli.overrides import engine_config_from_overrides, parse_assignm
 from mlc_native.cli.session import ChatSession
 from mlc_native.cli.terminal_display import TerminalDisplay
 from mlc_native.errors import InvalidConfig, InvalidRequest, show_controls
+from mlc_native.serve import EngineConfig, PopenServer
 
 MakeModel = Callable[..., str]
 ROOT = Path(__file__).resolve().parents[2]
@@ -223,6 +224,26 @@ def test_override_parsing() -> None:
     for text in ("a", "=1", "no_such_field=1"):
         with pytest.raises(InvalidConfig):
             engine_config_from_overrides(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('a = ["x;y"] ;b=1', {"a": '["x;y"]', "b": "1"}),
+        ('a={"c": "d;e=f"};b="\\";"', {"a": '{"c": "d;e=f"}', "b": '"\\";"'}),
+        ('a="g;b=[;c={"h"i', {"a": '"g', "b": "[", "c": '{"h"i'}),  # no JSON
+        ('a={"b": 1}c;d=', {"a": '{"b": 1}c', "d": ""}),
+        (" ; ", {}),
+    ],
+)
+def test_a_semicolon_within_json(text: str, expected: dict[str, str]) -> None:
+    assert parse_assignments(text) == expected
+
+
+def test_overrides_of_a_server_process() -> None:
+    config = EngineConfig(chat_template='{% set a = "b;c=d" %}', max_num_sequence=2)
+    overrides = PopenServer("demo", engine_config=config).command()[-1]
+    assert engine_config_from_overrides(overrides) == config
 
 
 @pytest.mark.parametrize("model", ["/no/such/folder", "."])
