@@ -226,6 +226,21 @@ def test_override_parsing() -> None:
             engine_config_from_overrides(text)
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_an_output_that_lacks_characters(tmp_path: Path, encoding: str) -> None:
+    text = "\u65e5 \xe9"
+    folder = tmp_path / text
+    folder.symlink_to(Path(mlc_native.__file__).parent / "demo_model")
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    prompts = ["--prompt", text, "--prompt", "Spell cat."]
+    for arguments in (["chat", "demo", "--echo", *prompts], ["inspect", str(folder)]):
+        command = [sys.executable, "-m", "mlc_native", *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True, check=True)
+        assert text.encode(encoding, "backslashreplace") in done.stdout
+        assert done.stderr == b""
+    assert done.stdout.count(b"\n") > 1
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
