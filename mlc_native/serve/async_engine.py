@@ -139,7 +139,11 @@ class AsyncMLCEngine(OpenAIEngine):
         )
 
     async def pin_prefix(self, prompt: Prompt, *, add_special_tokens: bool = True) -> int:
-        """The same as ``MLCEngine.pin_prefix``."""
+        """The same as ``MLCEngine.pin_prefix``.
+
+        If it is cancelled, the prompt may stay pinned; ``pinned_prefixes`` tells, and the same
+        prompt gets the same pin.
+        """
         setup = self._model.current
         token_ids = await self._work(
             self._token_ids, prompt, setup, PIN_CONFIG, add_special_tokens=add_special_tokens
