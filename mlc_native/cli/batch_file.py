@@ -96,6 +96,7 @@ class DoneLines:
     def __init__(self) -> None:
         self._checksums = array("q")  # by line; -1: not done
         self.count = 0
+        self.num_failed = 0  # of those whose answer is an error
 
     def add(self, line: int, custom_id: str | None) -> None:
         """Notes an answer."""
@@ -162,6 +163,7 @@ class AnswerFile:
                     fields = json.loads(text)
                     line = int(_ID.fullmatch(fields["id"])[1])  # type: ignore[index]
                     self.done.add(line, fields["custom_id"])
+                    self.done.num_failed += not _is_answered(fields)
                 except (ValueError, TypeError, KeyError):
                     raise invalid_config(
                         "output",
@@ -190,6 +192,12 @@ class AnswerFile:
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+
+def _is_answered(fields: dict[str, Any]) -> bool:
+    """Whether a line of answers has one, and no error."""
+    response = fields.get("response")
+    return isinstance(response, dict) and response.get("status_code") == 200
 
 
 def _check_beginning(text: bytes) -> None:

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from mlc_native.cli.failure import exit_status, print_error
+from mlc_native.cli.failure import exit_status, print_error, shown_warnings
 from mlc_native.cli.load import (
     EngineTarget,
     Fields,
@@ -24,6 +24,7 @@ from mlc_native.cli.load import (
     ServerTarget,
     Target,
     dataset_prompts,
+    is_messages,
     run_load,
     summarize,
     synthetic_prompts,
@@ -115,6 +116,7 @@ def run(args: argparse.Namespace) -> int:
         endpoint = ENDPOINTS[args.endpoint or _endpoint_of(first)]
         with ExitStack() as stack:
             make_target = _target(args, endpoint, stack)
+            stack.enter_context(shown_warnings())
             figures = asyncio.run(_measure(args, make_target, prompts, endpoint))
     except ExceptionGroup as group:  # of the tasks: the first one is the cause
         print_error(group.exceptions[0])
@@ -137,7 +139,7 @@ def _prompts(args: argparse.Namespace) -> Iterator[Any]:
 
 
 def _endpoint_of(prompt: Any) -> str:
-    return "chat" if isinstance(prompt, list) and isinstance(prompt[0], dict) else "completions"
+    return "chat" if is_messages(prompt) else "completions"
 
 
 def _target(

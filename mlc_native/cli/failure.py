@@ -1,8 +1,11 @@
-"""What the commands write about the error that ends them, and the exit status that it gives."""
+"""What the commands write about errors and warnings, and the exit status that an error gives."""
 
 from __future__ import annotations
 
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from mlc_native.errors import InvalidConfig
 
@@ -20,6 +23,18 @@ def error_text(error: BaseException) -> str:
 def print_error(error: BaseException) -> None:
     """Writes one line to stderr."""
     print(f"error: {error_text(error)}", file=sys.stderr)
+
+
+@contextmanager
+def shown_warnings() -> Iterator[None]:
+    """Within it, a warning of Python is one line on stderr, without the line of code it is from."""
+
+    def show(message: Warning | str, *_: object) -> None:
+        print(f"warning: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
 
 
 def exit_status(error: BaseException) -> int:

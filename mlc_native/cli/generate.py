@@ -29,7 +29,7 @@ from mlc_native.cli.batch_file import (
     parse_request,
     piped_lines,
 )
-from mlc_native.cli.failure import exit_status, print_error
+from mlc_native.cli.failure import exit_status, print_error, shown_warnings
 from mlc_native.cli.overrides import add_engine_arguments, load_engine
 from mlc_native.errors import (
     EngineRequestError,
@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
                         answers.empty()
                     batch = Batch(engine, requests, answers)
                     try:
-                        asyncio.run(batch.run())
+                        with shown_warnings():
+                            asyncio.run(batch.run())
                     except ExceptionGroup as group:  # of the tasks: the first one is the cause
                         raise group.exceptions[0] from None
             finally:
@@ -78,14 +79,15 @@ def run(args: argparse.Namespace) -> int:
         print_error(error)
         return exit_status(error)
     print(f"{batch.counts} in {output}", file=sys.stderr)
-    return 1 if batch.counts.failed else 0
+    return 1 if batch.counts.failed or batch.counts.failed_before else 0
 
 
 @dataclass
 class Counts:
     """What became of the requests."""
 
-    before: int  # answered by an earlier run
+    before: int  # done by an earlier run
+    failed_before: int = 0  # of those
     answered: int = 0
     failed: int = 0
     tokens: int = 0
@@ -93,6 +95,7 @@ class Counts:
 
     def __str__(self) -> str:
         before = f", {self.before} before" if self.before else ""
+        before += f" ({self.failed_before} of them failed)" if self.failed_before else ""
         speed = self.tokens / self.seconds if self.seconds else 0
         return (
             f"{self.answered} answered, {self.failed} failed{before}; {self.tokens} tokens in "
@@ -107,7 +110,7 @@ class Batch:
         self._engine = engine
         self._requests = requests
         self._answers = answers
-        self.counts = Counts(answers.done.count)
+        self.counts = Counts(answers.done.count, answers.done.num_failed)
         self._num_open = 0  # requests in the engine
         self._num_begun = 0
         self._refused: deque[asyncio.Future[None]] = deque()  # they wait for the end of another

@@ -85,6 +85,7 @@ class ResponseParser:
         self.done = False
         self._parser = HttpResponseParser(self)
         self._has_length = False  # otherwise the body ends with the connection
+        self._content_type = b""
         self._body = bytearray()  # not yet taken
 
     def feed(self, data: bytes) -> None:
@@ -103,8 +104,10 @@ class ResponseParser:
             raise ConnectionError("the server closed the connection before the end of its answer")
         self.done = True
 
-    def on_header(self, name: bytes, _value: bytes) -> None:
+    def on_header(self, name: bytes, value: bytes) -> None:
         """Called by httptools, as the next three are."""
+        if name.lower() == b"content-type":
+            self._content_type = value.partition(b";")[0].strip()
         self._has_length |= name.lower() in (b"content-length", b"transfer-encoding")
 
     def on_headers_complete(self) -> None:
@@ -136,6 +139,13 @@ class ResponseParser:
         """The body that no event was taken of."""
         return bytes(self._body)
 
+    def check_is_stream(self) -> None:
+        """Raises ConnectionError for a response with status 200 that has no events."""
+        kind = self._content_type
+        if self.status == 200 and kind and kind.lower() != b"text/event-stream":
+            shown = kind[:100].decode("latin-1")
+            raise ConnectionError(f'the server sent "{shown}" and no stream of events')
+
     def check(self) -> None:
         """Raises the error that a complete response reports.
 
@@ -145,6 +155,27 @@ class ResponseParser:
         """
         if self.status != 200:
             raise error_of(self.status, self.body())
+
+
+def model_names(body: bytes) -> list[str]:
+    """The names in an answer of /v1/models. Raises ConnectionError for anything else."""
+    try:
+        return [str(model["id"]) for model in json.loads(body)["data"]]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        shown = body[:100].decode("utf-8", "replace")
+        raise ConnectionError(f"the server sent no list of models: {shown}") from None
+
+
+def event_object(data: bytes) -> dict[str, Any]:
+    """The JSON object of an event. Raises ConnectionError for anything else."""
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        shown = data[:100].decode("utf-8", "replace")
+        raise ConnectionError(f"the server sent an event that is no JSON object: {shown}")
+    return fields
 
 
 def error_of(status: int, body: bytes) -> Exception:
@@ -161,7 +192,7 @@ def error_of(status: int, body: bytes) -> Exception:
         return QueueFull(text)
     if not 400 <= status < 500:
         return ConnectionError(text)
-    param = fields.get("param")
-    if fields.get("code") == "context_length_exceeded":
-        param = "prompt"
-    return InvalidRequest(text, param if isinstance(param, str) else None)
+    param, code = (fields.get(name) for name in ("param", "code"))
+    return InvalidRequest(
+        text, param if isinstance(param, str) else None, code if isinstance(code, str) else None
+    )

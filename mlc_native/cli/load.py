@@ -16,7 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from mlc_native.cli.http_response import DONE, ResponseParser, ServerUrl
+from mlc_native.cli.http_response import (
+    DONE,
+    ResponseParser,
+    ServerUrl,
+    event_object,
+    model_names,
+)
 from mlc_native.errors import MLCNativeError, invalid_config
 from mlc_native.serve.async_engine import AsyncMLCEngine
 
@@ -75,10 +81,10 @@ class ServerTarget:
             parser.feed(await reader.read(_READ_SIZE))
         writer.close()
         parser.check()
-        models = json.loads(parser.body())["data"]
-        if not models:
+        names = model_names(parser.body())
+        if not names:
             raise invalid_config("model", "the server has no model")
-        return str(models[0]["id"])
+        return names[0]
 
     async def stream(self, fields: Fields) -> AsyncIterator[Fields]:
         """See Target."""
@@ -90,9 +96,10 @@ class ServerTarget:
             while not parser.done:
                 parser.feed(await reader.read(_READ_SIZE))
                 if parser.status == 200:
+                    parser.check_is_stream()
                     for data in parser.events():
                         if data != DONE:
-                            yield json.loads(data)
+                            yield event_object(data)
             parser.check()
         except BaseException:
             writer.close()
@@ -170,13 +177,14 @@ def dataset_prompts(path: Path) -> Iterator[Any]:
         InvalidConfig: the file is something else.
         OSError: it cannot be read.
     """
-    text = path.read_text(encoding="utf-8")
+    data = path.read_bytes()
     try:
+        text = data.decode()
         entries = json.loads(text) if text.lstrip().startswith("[") else None
         if entries is None:
-            entries = [json.loads(line) for line in text.splitlines() if line.strip()]
+            entries = [json.loads(line) for line in text.split("\n") if line.strip()]
         prompts = [_prompt(entry) for entry in entries]
-    except (ValueError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         prompts = []
     if not prompts:
         raise invalid_config(
@@ -188,11 +196,27 @@ def dataset_prompts(path: Path) -> Iterator[Any]:
         yield from prompts
 
 
-def _prompt(entry: dict[str, Any]) -> Any:
+def _prompt(entry: Any) -> Any:
+    """Raises KeyError, TypeError, IndexError or ValueError for what is no entry of a data set."""
+    if not isinstance(entry, dict):
+        raise TypeError
     entry = entry.get("body", entry)
     if "conversations" in entry:
         return str(entry["conversations"][0]["value"])
-    return entry["prompt"] if "prompt" in entry else list(entry["messages"])
+    if "prompt" in entry:
+        prompt = entry["prompt"]
+        if not isinstance(prompt, (str, list)) or not prompt:
+            raise ValueError
+        return prompt
+    messages = entry["messages"]
+    if not is_messages(messages):
+        raise ValueError
+    return messages
+
+
+def is_messages(prompt: Any) -> bool:
+    """Whether a prompt of a data set is a chat."""
+    return isinstance(prompt, list) and bool(prompt) and isinstance(prompt[0], dict)
 
 
 # ---------------------------------------------------------------------------------------- the load

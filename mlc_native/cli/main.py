@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import re
 import sys
@@ -87,6 +88,13 @@ def _open_missing_streams() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
 
 
+def _write_any_text() -> None:
+    """Characters that the encoding of an output lacks are written as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
 def _run(arguments: list[str]) -> int:
     try:
         args = make_parser(arguments[0] if arguments else None).parse_args(arguments)
@@ -101,6 +109,7 @@ def _run(arguments: list[str]) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a subcommand and returns the exit status."""
     _open_missing_streams()
+    _write_any_text()
     try:
         return _run(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:

@@ -19,9 +19,16 @@ AnyEngine = TypeVar("AnyEngine", MLCEngine, AsyncMLCEngine)
 
 
 def parse_assignments(text: str) -> dict[str, str]:
-    """``"a=1; b=x"`` as a dict. Raises InvalidConfig for a piece without "="."""
+    """``"a=1; b=x"`` as a dict. A value that is JSON may have semicolons.
+
+    Raises InvalidConfig for a piece without "=".
+    """
     assignments = {}
-    for piece in text.split(";"):
+    end = -1
+    while end < len(text):
+        begin = end + 1
+        end = _end_of_assignment(text, begin)
+        piece = text[begin:end]
         if not piece.strip():
             continue
         name, separator, value = piece.partition("=")
@@ -31,11 +38,26 @@ def parse_assignments(text: str) -> dict[str, str]:
     return assignments
 
 
+def _end_of_assignment(text: str, begin: int) -> int:
+    semicolon = text.find(";", begin)
+    semicolon = len(text) if semicolon < 0 else semicolon
+    equals = text.find("=", begin, semicolon)
+    if equals < 0:
+        return semicolon
+    value = len(text) - len(text[equals + 1 :].lstrip())
+    try:
+        _, end = json.JSONDecoder().raw_decode(text, value)
+    except (ValueError, RecursionError):
+        return semicolon
+    end = len(text) - len(text[end:].lstrip())
+    return end if text[end : end + 1] in ("", ";") else semicolon
+
+
 def parse_value(text: str) -> object:
     """A JSON value where it is one (numbers, booleans, null, lists), else the text itself."""
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -54,10 +55,12 @@ def _read_block(read_line: Callable[[str], str]) -> str:
 
 
 class PipeReader:
-    """One line is one turn."""
+    """One line is one turn. One that is no text is refused as a turn, and the others are read."""
 
     def __init__(self, lines: TextIO) -> None:
         self._lines = lines
+        if isinstance(lines, TextIOWrapper):
+            lines.reconfigure(errors="surrogateescape")
 
     def read(self) -> str:
         """The next turn."""

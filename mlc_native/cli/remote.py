@@ -6,7 +6,6 @@ server takes that as the end of the request.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
@@ -14,7 +13,13 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from mlc_native.cli.http_response import DONE, ResponseParser, ServerUrl
+from mlc_native.cli.http_response import (
+    DONE,
+    ResponseParser,
+    ServerUrl,
+    event_object,
+    model_names,
+)
 from mlc_native.errors import invalid_config
 
 KEY_VARIABLES = ("MLC_NATIVE_API_KEY", "OPENAI_API_KEY")
@@ -45,7 +50,7 @@ class RemoteEngine:
     def __init__(self, url: str, model: str | None = None, key: str | None = None) -> None:
         self._url = ServerUrl.parse(url)
         self._key = key
-        names = [each["id"] for each in self._get("/models")["data"]]
+        names = model_names(self._get("/models"))
         if model is not None and model not in names:
             raise invalid_config("model", f'{url} has no model "{model}"; it has {names}')
         if not names:
@@ -74,14 +79,14 @@ class RemoteEngine:
             connection.close()
             raise
 
-    def _get(self, path: str) -> Any:
+    def _get(self, path: str) -> bytes:
         parser = ResponseParser()
         with self._connect() as connection:
             connection.sendall(self._url.request("GET", path, self._key))
             while not parser.done:
                 parser.feed(connection.recv(_READ_SIZE))
         parser.check()
-        return json.loads(parser.body())
+        return parser.body()
 
     def _connect(self) -> socket.socket:
         address = (self._url.host, self._url.port)
@@ -103,6 +108,7 @@ class RemoteStream:
         """Waits for the head of the response. Raises the error that it reports."""
         self._begin = time.monotonic()
         self._first: float | None = None  # when text came first
+        self._has_ended = False  # a choice has a finish reason
         self._connection = connection
         self._parser = ResponseParser()
         while not self._parser.status:
@@ -111,14 +117,17 @@ class RemoteStream:
             while not self._parser.done:
                 self._parser.feed(connection.recv(_READ_SIZE))
             self._parser.check()
+        self._parser.check_is_stream()
 
     def __iter__(self) -> Iterator[Any]:
         while True:
             for data in self._parser.events():
                 if data == DONE:
                     return
-                yield self._chunk(json.loads(data))
+                yield self._chunk(event_object(data))
             if self._parser.done:
+                if not self._has_ended:
+                    raise ConnectionError("the server ended its answer without a finish reason")
                 return
             self._parser.feed(self._connection.recv(_READ_SIZE))
 
@@ -135,29 +144,37 @@ class RemoteStream:
         if fields.get("error"):
             error = fields["error"]
             raise ConnectionError(error["message"] if isinstance(error, dict) else str(error))
-        choices = [_choice(choice) for choice in fields.get("choices") or []]
+        found = fields.get("choices")
+        choices = [_choice(choice) for choice in (found if isinstance(found, list) else [])]
+        self._has_ended |= any(choice.finish_reason is not None for choice in choices)
         if self._first is None and any(
             c.delta.content or c.delta.reasoning_content for c in choices
         ):
             self._first = time.monotonic()
         usage = fields.get("usage")
-        return SimpleNamespace(usage=None if usage is None else self._usage(usage), choices=choices)
+        known = self._usage(usage) if isinstance(usage, dict) else None
+        return SimpleNamespace(usage=known, choices=choices)
 
     def _usage(self, usage: dict[str, Any]) -> Any:
         """The usage with times as they were seen here."""
         now = time.monotonic()
         first = now if self._first is None else self._first
-        num_tokens = usage.get("completion_tokens", 0)
+        num_tokens, prompt_tokens = (
+            count if isinstance(count := usage.get(name), int) else 0
+            for name in ("completion_tokens", "prompt_tokens")
+        )
         times = {"ttft_s": first - self._begin}
         if now > first and num_tokens > 1:
             times["decode_tokens_per_s"] = (num_tokens - 1) / (now - first)
         return SimpleNamespace(
-            prompt_tokens=usage.get("prompt_tokens", 0), completion_tokens=num_tokens, extra=times
+            prompt_tokens=prompt_tokens, completion_tokens=num_tokens, extra=times
         )
 
 
-def _choice(choice: dict[str, Any]) -> Any:
-    delta = choice.get("delta") or {}
+def _choice(choice: Any) -> Any:
+    choice = choice if isinstance(choice, dict) else {}
+    delta = choice.get("delta")
+    delta = delta if isinstance(delta, dict) else {}
     reasoning = delta.get("reasoning_content") or delta.get("reasoning")
     return SimpleNamespace(
         finish_reason=choice.get("finish_reason"),

@@ -16,7 +16,8 @@ from mlc_native.cli.settings import SETTINGS, Arguments, ChatSettings
 from mlc_native.errors import InvalidRequest, invalid_config
 
 COMPLETION_MAX_TOKENS = 256  # a model that continues a text seldom ends by itself
-_TOO_LONG = "prompt"  # the field of the error about a prompt that does not fit
+_TOO_LONG = "context_length_exceeded"  # the code of the error about a prompt that does not fit
+_FORGOTTEN = ("notice", "the oldest exchange was forgotten: the conversation is too long")
 
 Message = dict[str, str]
 
@@ -83,16 +84,26 @@ class ChatSession:
                 self.messages.pop()
 
     def _pieces(self) -> Iterator[tuple[str, str]]:
+        """Of a conversation that does not fit, the oldest exchanges are forgotten, unless the last
+        turn does not even fit alone.
+        """
+        kept = list(self.messages)
+        notices: list[tuple[str, str]] = []
         while True:
             try:
-                yield from self._stream()
+                for piece in self._stream():
+                    yield from notices
+                    notices.clear()
+                    yield piece
+                yield from notices
                 return
             except InvalidRequest as error:
                 starts = [i for i, m in enumerate(self.messages) if m["role"] == "user"]
-                if getattr(error, "field", "") != _TOO_LONG or len(starts) < 2:
+                if error.code != _TOO_LONG or len(starts) < 2:
+                    self.messages[:] = kept
                     raise
                 del self.messages[starts[0] : starts[1]]
-            yield "notice", "the oldest exchange was forgotten: the conversation is too long"
+                notices.append(_FORGOTTEN)
 
     def _stream(self) -> Iterator[tuple[str, str]]:
         self.finish_reason = self.last_usage = None
@@ -199,7 +210,7 @@ class ChatSession:
             ):
                 pass
         except BaseException as error:
-            if getattr(error, "field", "") == _TOO_LONG:
+            if isinstance(error, InvalidRequest) and error.code == _TOO_LONG:
                 return  # a turn forgets the oldest exchanges
             self.system, self.messages, self.settings.values = before
             raise

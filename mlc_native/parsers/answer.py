@@ -207,7 +207,10 @@ class AnswerParser:
         try:
             yield from tools.read(self._reader, self._calls, begin)
         except NotACall:
-            return False
+            is_cut = self._reader.ended and self._syntax.is_certain and self._calls.is_open
+            if not is_cut:
+                return False
+            self._reader.take_all()  # of the call, and no part of its arguments
         self._reader.forget()
         return True
 

@@ -100,7 +100,7 @@ def is_token_ids(value: object) -> bool:
     )
 
 
-def _num_members(prompt: Any) -> int:
+def count_members(prompt: Any) -> int:
     """How many a list will have. A range, or an array of one number, may be small in memory."""
     if isinstance(getattr(prompt, "shape", None), tuple):
         return math.prod(prompt.shape)
@@ -232,7 +232,7 @@ class CompletionRequest(_SamplingRequest):
         """One message for all that a prompt can be."""
         if isinstance(prompt, str):
             return prompt
-        num_members = _num_members(prompt)
+        num_members = count_members(prompt)
         if num_members > MAX_PROMPT_MEMBERS:
             raise ValueError(
                 f"may have {MAX_PROMPT_MEMBERS} members, got {num_members}: {shown(prompt)}"

@@ -19,6 +19,7 @@ knows (a model, a dataclass, a TypedDict, ``list[int]``): the answer is then the
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictBool, model_validator
@@ -126,22 +127,28 @@ class RequestResponseFormat(BaseModel):
 
     def _core(self) -> _core.ResponseFormat:
         if self.type == "json_object" and self.schema_ is not None:
-            return _core.ResponseFormat("json_schema", text=_json_text(self.schema_))
+            return _made("json_schema", _json_text(self.schema_))
         if self.json_schema is not None:
-            return _core.ResponseFormat(
-                "json_schema",
-                text=_json_text(self.json_schema.schema_),
-                strict=self.json_schema.strict is not False,
-            )
+            strict = self.json_schema.strict is not False
+            return _made("json_schema", _json_text(self.json_schema.schema_), strict=strict)
         if self.type == "structural_tag":
             fields = ("type", "format", "structures", "triggers")
             tag = {name: getattr(self, name) for name in fields if getattr(self, name) is not None}
-            return _core.ResponseFormat("structural_tag", text=_json_text(tag))
-        return _core.ResponseFormat(
-            "grammar" if self.type == "ebnf" else self.type,
-            text=self.regex or self.grammar or "",
-            choices=self.choice or [],
-        )
+            return _made("structural_tag", _json_text(tag))
+        kind = "grammar" if self.type == "ebnf" else self.type
+        return _made(kind, self.regex or self.grammar or "", choices=self.choice or [])
+
+
+def _made(
+    kind: str, text: str, *, strict: bool = True, choices: Sequence[str] = ()
+) -> _core.ResponseFormat:
+    """The form for the engine. Raises ValueError for a text that is not valid Unicode."""
+    try:
+        for each in (text, *choices):
+            each.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the text is not valid Unicode: {error}") from None
+    return _core.ResponseFormat(kind, text=text, choices=choices, strict=strict)
 
 
 def _json_text(value: Schema) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from mlc_native import _core
 from mlc_native._core import Cancellation, PinnedPrefix
+from mlc_native.errors import EngineTerminatedError
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.serve.arguments import EngineSettings, GenerateArguments
@@ -138,7 +139,11 @@ class AsyncMLCEngine(OpenAIEngine):
         )
 
     async def pin_prefix(self, prompt: Prompt, *, add_special_tokens: bool = True) -> int:
-        """The same as ``MLCEngine.pin_prefix``."""
+        """The same as ``MLCEngine.pin_prefix``.
+
+        If it is cancelled, the prompt may stay pinned; ``pinned_prefixes`` tells, and the same
+        prompt gets the same pin.
+        """
         setup = self._model.current
         token_ids = await self._work(
             self._token_ids, prompt, setup, PIN_CONFIG, add_special_tokens=add_special_tokens
@@ -245,7 +250,10 @@ class AsyncMLCEngine(OpenAIEngine):
         if call.stream:
             return AsyncChunkStream(stream, call.responder, self._work)
         outputs = [each async for each in stream]
-        return await self._work(call.responder.response, outputs)
+        try:
+            return await self._work(call.responder.response, outputs)
+        except EngineTerminatedError:  # there is no thread any more, but an answer
+            return call.responder.response(outputs)
 
     def _generate(
         self,

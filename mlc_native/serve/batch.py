@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 from mlc_native._core import Cancellation
@@ -34,7 +35,7 @@ from mlc_native.protocol.openai_api_protocol import (
     PromptLogProbs,
     is_list,
 )
-from mlc_native.protocol.validation import validated
+from mlc_native.protocol.validation import unreadable, validated
 from mlc_native.serve.arguments import GenerateArguments
 from mlc_native.serve.data import Data
 from mlc_native.serve.openai_engine import OpenAICall, OpenAIEngine
@@ -182,11 +183,24 @@ def as_items(prompts: Items) -> Iterable[Item]:
     """
     if is_chat(prompts) or isinstance(prompts, (str, bytes, Mapping, Data)):
         return [prompts]  # type: ignore[list-item]
-    if is_list(prompts) and prompts and isinstance(prompts[0], int):  # type: ignore[index]
+    if _is_token_ids(prompts):
         return [prompts]  # type: ignore[list-item]
-    if not isinstance(prompts, Iterable):
+    if not isinstance(prompts, Iterable) or getattr(prompts, "shape", None) == ():
         raise invalid_request("prompts", f'"prompts" must be a list, got {shown(prompts)}')
     return prompts  # type: ignore[return-value]
+
+
+def _is_token_ids(prompts: Any) -> bool:
+    """Whether a list, an array or a tensor is a single prompt. Raises InvalidRequest."""
+    if is_list(prompts):
+        return bool(prompts) and isinstance(prompts[0], Integral)
+    if not hasattr(prompts, "tolist"):
+        return False
+    try:
+        is_row = len(prompts.shape) == 1 and len(prompts) > 0
+        return is_row and isinstance(prompts[0].tolist(), Integral)
+    except Exception as error:  # what a method of a caller's object raises
+        raise unreadable("prompts", error) from error
 
 
 def settings_of(config: object) -> dict[str, Any]:
@@ -297,7 +311,7 @@ class Batch:
     def _submit(self, index: int, item: Any, settings: dict[str, Any]) -> None:
         engine = self._engine
         call = self._call(f"{self._id}-{index}", item, settings)
-        created = engine._create_request(*call.create_arguments(), cancellation=self._cancellation)
+        created = engine._request_of(call, self._cancellation)
         result = self._results[index]
         result.prompt_token_ids = [token_id for piece in created.inputs for token_id in piece]
         self._channel = engine._open_request(self._open_channel, created, call.setup)

@@ -90,7 +90,7 @@ class EngineConfig(EngineFields):
         """What the C++ engine reads: the fields that are set.
 
         Raises:
-            InvalidConfig: a value is of a type that no setting has.
+            InvalidConfig: a value is of a type that no setting has, or not valid Unicode.
         """
         values = self._values()
         values["additional_models"] = additional_model_names(self.additional_models)
@@ -100,7 +100,11 @@ class EngineConfig(EngineFields):
         for name, value in set_values.items():
             try:
                 set_values[name] = _plain(value)
-                json.dumps(set_values[name])
+                json.dumps(set_values[name], ensure_ascii=False).encode()
+            except UnicodeEncodeError:  # such as a path whose bytes are no UTF-8
+                raise invalid_config(
+                    name, f'"{name}" must be valid Unicode, got {shown(value)}'
+                ) from None
             except Exception:  # no JSON, or whatever a method of the value raises
                 raise invalid_config(name, f'"{name}" cannot be {shown(value)}') from None
         return json.dumps(set_values)

@@ -62,13 +62,18 @@ class AnswerOffsets:
         return offset
 
 
+def no_completion_logprobs() -> CompletionLogProbs:
+    """Those of no token."""
+    return CompletionLogProbs(text_offset=[], token_logprobs=[], tokens=[], top_logprobs=[])
+
+
 def completion_logprobs(
     logprob_json_strs: list[str] | None, offsets: AnswerOffsets
 ) -> CompletionLogProbs | None:
     """Lists over tokens, whose text has been added to ``offsets``."""
     if not logprob_json_strs:
         return None
-    logprobs = CompletionLogProbs(text_offset=[], token_logprobs=[], tokens=[], top_logprobs=[])
+    logprobs = no_completion_logprobs()
     for string in logprob_json_strs:
         content = LogProbsContent.model_validate_json(string)
         assert logprobs.text_offset is not None

@@ -57,6 +57,9 @@ class OpenAICall:
     setup: ModelSetup  # of the model that the request was prepared for
     begins_turn: bool  # the answer begins a turn of a chat
     constrained_by: str = field(default="response_format", kw_only=True)  # a field of the request
+    prompt_field: str = field(
+        default="prompt", kw_only=True
+    )  # of the request, which has the prompt
     add_special_tokens: bool  # around a prompt that is text
 
     def create_arguments(self) -> tuple[Prompt, GenerationConfig, str, ModelSetup, bool, bool]:
@@ -157,16 +160,24 @@ class OpenAIEngine(EngineRequests):
         return PreparedCall(requests, responder, request.stream, calls[0].setup)
 
     def _request_of(self, call: OpenAICall, cancellation: Cancellation) -> _core.Request:
-        """The request of the engine. An error of a constraint is about the field it comes from."""
+        """The request of the engine. An error names the field of the call that is wrong."""
         try:
             return self._create_request(*call.create_arguments(), cancellation=cancellation)
         except InvalidRequest as error:
-            if error.field != "response_format" or call.constrained_by == error.field:
+            names = {"prompt": call.prompt_field, "stop_strs": "stop"}
+            names["response_format"] = call.constrained_by
+            engines_name = error.field or ""
+            name = names.get(engines_name, engines_name)
+            if name == engines_name:
                 raise
-            # Pointers into the structural tag that was made become pointers into a schema.
-            text = re.sub(r'"/format/[^"]*?/json_schema', '"', str(error))
-            text = text.replace('"response_format": ', f"a schema of {call.constrained_by}: ", 1)
-            raise invalid_request(call.constrained_by, text) from None
+            text = str(error)
+            if engines_name == "response_format":
+                # Pointers into the structural tag that was made become pointers into a schema.
+                text = re.sub(r'"/format/[^"]*?/json_schema', '"', text)
+                text = text.replace('"response_format": ', f"a schema of {name}: ", 1)
+            else:
+                text = text.replace(f'"{engines_name}"', f'"{name}"')
+            raise invalid_request(name, text, error.code) from None
 
     def _report_unknown_fields(self, names: list[str]) -> None:
         """Warns of each name once."""
@@ -206,6 +217,7 @@ class OpenAIEngine(EngineRequests):
             begins_turn=not request.continue_final_message,
             add_special_tokens=request.add_special_tokens is True,
             constrained_by=plan.constrained_by,
+            prompt_field="messages",
         )
 
     def _prompt_call(

@@ -7,11 +7,12 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from mlc_native.errors import EngineTerminatedError
 from mlc_native.serve.config import EngineConfig
@@ -35,7 +36,7 @@ class PopenServer:
         enable_debug: serve ``/debug/*`` and honour ``debug_config``.
         enable_tracing: record events of requests.
         host: where the server listens.
-        port: where the server listens.
+        port: where the server listens; 0 is a free one.
 
     Attributes:
         base_url: the server's address; "" before it is started.
@@ -66,7 +67,7 @@ class PopenServer:
         self.port = port
         self.base_url = ""
         self.openai_v1_base_url = ""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[str] | None = None
 
     def command(self) -> list[str]:
         """The command line of the server."""
@@ -91,27 +92,46 @@ class PopenServer:
         return command + (["--overrides", ";".join(texts)] if texts else [])
 
     def start(self, extra_env: Mapping[str, str] | None = None) -> None:
-        """Starts the server and waits until it is ready.
+        """Starts the server and waits until it is ready. One that runs already stays.
 
         Raises:
             RuntimeError: it ended, or is not ready after ten minutes. It has written why to stderr.
         """
-        self._process = subprocess.Popen(self.command(), env={**os.environ, **(extra_env or {})})
-        self.base_url = f"http://{self.host}:{self.port}"
-        self.openai_v1_base_url = f"{self.base_url}/v1"
+        if self._process is not None and self._process.poll() is None:
+            return
+        environment = {**os.environ, **(extra_env or {})}
+        self._process = subprocess.Popen(
+            self.command(), env=environment, stdout=subprocess.PIPE, text=True
+        )
         try:
+            self.base_url = self._address(self._process)
+            self.openai_v1_base_url = f"{self.base_url}/v1"
             self._wait_until_ready(self._process)
         except BaseException:
             self.terminate()
             raise
 
-    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+    def _address(self, process: subprocess.Popen[str]) -> str:
+        """What the server writes first, when it listens: another may listen where it cannot."""
+        assert process.stdout is not None
+        address = process.stdout.readline()
+        if not address:
+            process.wait()
+            raise self._ended(process)
+        print(address, end="", flush=True)
+        threading.Thread(target=_pass_on, args=(process.stdout,), daemon=True).start()
+        return address.strip()
+
+    def _ended(self, process: subprocess.Popen[str]) -> EngineTerminatedError:
+        return EngineTerminatedError(
+            f'the server of "{self.model}" ended with status {process.returncode}'
+        )
+
+    def _wait_until_ready(self, process: subprocess.Popen[str]) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._is_ready():
             if process.poll() is not None:
-                raise EngineTerminatedError(
-                    f'the server of "{self.model}" ended with status {process.returncode}'
-                )
+                raise self._ended(process)
             if time.monotonic() > deadline:
                 raise EngineTerminatedError(f"the server is not ready after {START_TIMEOUT_S} s")
             time.sleep(_POLL_S)
@@ -141,3 +161,10 @@ class PopenServer:
 
     def __exit__(self, *_exc_info: object) -> None:
         self.terminate()
+
+
+def _pass_on(output: IO[str]) -> None:
+    """Writes what a server writes to its stdout to the stdout of this process."""
+    with output:
+        for line in output:
+            print(line, end="", flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from numbers import Integral
 from typing import Any, Literal, cast
 
 from mlc_native.conversation import ChatTemplate
@@ -15,7 +16,10 @@ from mlc_native.protocol.openai_api_protocol import (
     ChatCompletionMessage,
     ChatCompletionRequest,
     CompletionRequest,
+    count_members,
+    is_list,
 )
+from mlc_native.protocol.validation import unreadable
 from mlc_native.serve import data
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.request_caps import check_id_length, check_value_depth
@@ -170,20 +174,27 @@ def _plain_token_ids(prompt: Prompt, tokenizer: Tokenizer | None) -> list[int]:
         return _plain_token_ids(prompt.text, tokenizer)
     if isinstance(prompt, data.TokenData):
         return _plain_token_ids(prompt.token_ids, tokenizer)
-    if isinstance(prompt, (bytes, bytearray)) or not isinstance(prompt, Sequence):
+    num_pieces = count_members(prompt)
+    if num_pieces > MAX_PROMPT_MEMBERS:  # a range may be small in memory
+        raise invalid_request(
+            "prompt", f"a prompt may have {MAX_PROMPT_MEMBERS} pieces, got {num_pieces}"
+        )
+    pieces: Any = prompt
+    if hasattr(prompt, "tolist"):  # an array or a tensor
+        try:
+            pieces = prompt.tolist()
+        except Exception as error:
+            raise unreadable("prompt", error) from error
+    if not is_list(pieces):
         raise invalid_request(
             "prompt",
             f"Invalid request prompt of type {type(prompt).__name__}: "
             "it must be a str, a list of token ids, or a list of such pieces",
         )
-    if len(prompt) > MAX_PROMPT_MEMBERS:  # a range may be small in memory
-        raise invalid_request(
-            "prompt", f"a prompt may have {MAX_PROMPT_MEMBERS} pieces, got {len(prompt)}"
-        )
     token_ids: list[int] = []
-    for piece in prompt:
-        if isinstance(piece, int):
-            token_ids.append(piece)
+    for piece in pieces:
+        if isinstance(piece, Integral):  # also those of numpy
+            token_ids.append(int(piece))
         else:
             token_ids += _plain_token_ids(piece, tokenizer)
     return token_ids

@@ -21,6 +21,7 @@ from mlc_native.protocol.openai_api_protocol import (
     CompletionResponseChoice,
     CompletionTokensDetails,
     CompletionUsage,
+    LogProbs,
     PromptLogProbs,
     PromptTokensDetails,
 )
@@ -36,6 +37,7 @@ from mlc_native.serve.logprobs import (
     chat_logprobs,
     completion_logprobs,
     joined_logprobs,
+    no_completion_logprobs,
 )
 from mlc_native.serve.prompt_logprobs import (
     ScoredPrompt,
@@ -94,6 +96,7 @@ class ChatResponder:
         counted = tokenizer if self._plan.syntax.reasoning is not None else None
         self._token_table = counted.token_table if counted is not None else None
         self._messages: list[MessageStream] = []  # of a stream, one per sequence
+        self._has_logprobs = request.logprobs
         self._num_prompt_logprobs = request.prompt_logprobs
         self._prompt_logprobs: PromptLogProbs | None = None  # of the next chunk
         self._has_chunks = False
@@ -202,9 +205,13 @@ class ChatResponder:
             index=index,
             finish_reason=finish_reason,
             message=message,
-            logprobs=chat_logprobs(answer.logprobs),
+            logprobs=chat_logprobs(answer.logprobs) or self._no_logprobs(),
             token_ids=_returned(answer.token_ids, self.prompt_token_ids),
         )
+
+    def _no_logprobs(self) -> LogProbs | None:
+        """Those of an answer without a token: clients read them if they have asked for them."""
+        return LogProbs(content=[]) if self._has_logprobs else None
 
     def _chunk(
         self, choices: list[ChatCompletionStreamResponseChoice], usage: CompletionUsage | None
@@ -313,7 +320,8 @@ class CompletionResponder:
     def _whole_logprobs(self, answer: _Answer) -> CompletionLogProbs | None:
         offsets = AnswerOffsets(len(self._prefix))
         offsets.add_text("".join(answer.texts))
-        return completion_logprobs(answer.logprobs, offsets)
+        found = completion_logprobs(answer.logprobs, offsets)
+        return found or (no_completion_logprobs() if self._has_logprobs else None)
 
     def _prompt_fields(
         self, scored: ScoredPrompt | None

@@ -39,7 +39,8 @@ class ServerConfig:
         metrics_key: "same" guards ``/metrics``, too; "none" leaves it open.
         allow_origins: origins of web pages that may call the server, "*" for all. Empty: CORS off.
         allow_methods: methods that those pages may use.
-        allow_headers: headers that those pages may send.
+        allow_headers: headers that those pages may send, "*" for all. OpenAI's and Anthropic's
+            clients for browsers send some of their own.
         allow_credentials: those pages may send cookies.
         max_body_bytes: size of a request.
         max_json_depth: objects and arrays within each other.
@@ -69,7 +70,7 @@ class ServerConfig:
     metrics_key: Literal["same", "none"] = "same"
     allow_origins: Sequence[str] = ()
     allow_methods: Sequence[str] = ("GET", "POST")
-    allow_headers: Sequence[str] = ("authorization", "content-type", "x-api-key", "x-request-id")
+    allow_headers: Sequence[str] = ("*",)
     allow_credentials: bool = False
     max_body_bytes: int = 32 << 20
     max_json_depth: int = 64
@@ -104,6 +105,10 @@ class ServerConfig:
             raise invalid_config(
                 "api_keys", '"api_keys" must be a list of texts that are not empty'
             )
+        for name in ("allow_origins", "allow_methods", "allow_headers"):
+            value = getattr(self, name)
+            if isinstance(value, str):  # its characters would be taken for the entries
+                raise invalid_config(name, f'"{name}" must be a list of texts, got {value!r}')
         for name, allowed in (
             ("metrics_key", ("same", "none")),
             ("metrics_compat", ("vllm", "none")),

@@ -6,6 +6,7 @@ what comes back into the bytes that the vendor's clients read. It belongs to the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from mlc_native.errors import MLCNativeError
@@ -22,6 +23,7 @@ class Dialect(Protocol):
         fields: arguments of ``create``. With ``stream``, a whole answer is built from chunks, too.
         ignored: names of fields that have no effect.
         is_stream: the client wishes a stream.
+        client_names: the client's names of fields of ``create`` that have others.
     """
 
     kind: str
@@ -29,6 +31,7 @@ class Dialect(Protocol):
     fields: Fields
     ignored: list[str]
     is_stream: bool
+    client_names: Mapping[str, str]
 
     def response(self, response: Any) -> dict[str, Any]:
         """The JSON object of a whole answer. Raises HttpError if there is none.

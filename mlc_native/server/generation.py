@@ -15,6 +15,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
+from mlc_native.errors import InvalidRequest
 from mlc_native.serve.streams import AddedText
 from mlc_native.server.body import read_json
 from mlc_native.server.config import ServerConfig
@@ -103,7 +104,11 @@ class Generation:
     async def _create(self, dialect: Dialect, model: ServedModel) -> Any:
         engine = model.loaded()
         interface: Any = engine.chat.completions if dialect.kind == "chat" else engine.completions
-        return await interface.create(request_id=dialect.request_id, **dialect.fields)
+        try:
+            return await interface.create(request_id=dialect.request_id, **dialect.fields)
+        except InvalidRequest as error:
+            error.field = dialect.client_names.get(error.field or "", error.field)
+            raise
 
     async def _whole(
         self, dialect: Dialect, model: ServedModel, scope: Scope, send: Send, headers: Headers

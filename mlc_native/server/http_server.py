@@ -7,7 +7,9 @@ running ones end. The second one ends the running ones, too; the third one cuts 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import socket
 import ssl
 from dataclasses import dataclass
@@ -65,8 +67,8 @@ class Address:
 
     def _bind(self) -> socket.socket:
         if self.uds is not None:
-            if Path(self.uds).is_socket():  # a server that was killed leaves it
-                Path(self.uds).unlink()
+            if Path(self.uds).is_socket():
+                _remove_left_socket(self.uds)
             listener = socket.socket(socket.AF_UNIX)
             listener.bind(self.uds)
             listener.listen(BACKLOG)
@@ -75,12 +77,26 @@ class Address:
         return socket.create_server((self.host, self.port), family=family, backlog=BACKLOG)
 
     def url(self, listener: socket.socket) -> str:
-        """The address of a listening socket, as a client types it."""
+        """The address of a listening socket, as a client without a proxy types it."""
         if self.uds is not None:
             return f"unix:{self.uds}"
         scheme = "https" if self.ssl_certfile else "http"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{scheme}://{host}:{listener.getsockname()[1]}{self.root_path}"
+        return f"{scheme}://{host}:{listener.getsockname()[1]}"  # a proxy has the root_path
+
+
+def _remove_left_socket(path: str) -> None:
+    """Removes what a server that has ended has left. Raises OSError if one listens there."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(1)
+        try:
+            client.connect(path)
+        except ConnectionRefusedError:
+            Path(path).unlink()
+            return
+        except (TimeoutError, BlockingIOError):
+            pass  # one that is busy
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
 class HttpServer(uvicorn.Server):

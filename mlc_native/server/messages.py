@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -58,6 +59,7 @@ class MessagesDialect:
     """A Dialect."""
 
     kind = "chat"
+    client_names: Mapping[str, str] = {}
 
     def __init__(self, body: Fields, model_name: str, config: ServerConfig) -> None:
         """Raises InvalidRequest for a field that is not served."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -35,6 +35,8 @@ DONE = b"data: [DONE]\n\n"
 
 class OpenAIDialect:
     """A Dialect. ``kind`` is "chat" or "completion"."""
+
+    client_names: Mapping[str, str] = {}
 
     def __init__(self, kind: str, body: Fields, model_name: str, config: ServerConfig) -> None:
         """Raises InvalidRequest for a field that is not served."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from mlc_native.errors import MLCNativeError
@@ -36,6 +37,7 @@ class ResponsesDialect:
     """A Dialect. The engine streams the answer in any case: it is built from its chunks."""
 
     kind = "chat"
+    client_names: Mapping[str, str] = {"messages": "input", "max_tokens": "max_output_tokens"}
 
     def __init__(self, body: Fields, model_name: str, config: ServerConfig) -> None:
         """Raises InvalidRequest for a field that is not served."""

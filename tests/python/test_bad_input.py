@@ -63,8 +63,10 @@ def construct(request: pytest.FixtureRequest, fake_lib: str) -> Iterator[Callabl
         ("additional_models", None),
         ("additional_models", [5]),
         ("verbose", "yes"),
+        ("weight_cache_dir", "caf\udce9"),
+        ("additional_models", ["caf\udce9"]),
     ],
-    ids=str,
+    ids=ascii,
 )
 def test_bad_engine_settings(
     construct: Callable[..., Any], make_model: MakeModel, field: str, value: Any
@@ -74,6 +76,13 @@ def test_bad_engine_settings(
     with pytest.raises(InvalidConfig) as error:
         construct(make_model(), engine_config=config, **arguments)
     assert field in str(error.value) or error.value.field == field
+
+
+@pytest.mark.parametrize("name", ["caf\udce9", "/tmp/caf\udce9"], ids=ascii)
+def test_a_path_that_is_no_text_is_named(name: str) -> None:
+    with pytest.raises(InvalidConfig, match='"model" must be valid Unicode') as error:
+        MLCEngine(name)
+    assert error.value.field == "model"
 
 
 def test_unknown_engine_settings() -> None:

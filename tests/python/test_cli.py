@@ -28,6 +28,7 @@ from mlc_native.cli.overrides import engine_config_from_overrides, parse_assignm
 from mlc_native.cli.session import ChatSession
 from mlc_native.cli.terminal_display import TerminalDisplay
 from mlc_native.errors import InvalidConfig, InvalidRequest, show_controls
+from mlc_native.serve import EngineConfig, PopenServer
 
 MakeModel = Callable[..., str]
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +44,8 @@ def chat(
     """chat(input, *arguments, **fake) -> (status, stdout, stderr)."""
 
     def run(text: str, *arguments: str, **fake: Any) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        data = io.BytesIO(text.encode("utf-8", "surrogateescape"))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(data, "utf-8"))
         model = make_model(**{"answer": "Hello!", **fake})
         status = main(["chat", model, "--model-lib", fake_lib, *arguments])
         captured = capsys.readouterr()
@@ -183,6 +185,19 @@ def test_the_oldest_exchange_is_forgotten_when_the_context_is_full(
     assert "the oldest exchange was forgotten" in err
 
 
+@pytest.mark.parametrize("wrong", ["a\udcff", "x" * 100], ids=["no text", "too long"])
+def test_a_turn_that_is_refused_by_itself_forgets_nothing(
+    chat: Callable[..., Any], tmp_path: Path, wrong: str
+) -> None:
+    saved = tmp_path / "saved.json"
+    status, out, err = chat(f"first\n{wrong}\nagain\n/save {saved}\n", context_window_size=90)
+    assert (status, out) == (1, "Hello!\n" * 2)
+    assert err.startswith("error: ")
+    assert "was forgotten" not in err
+    messages = json.loads(saved.read_text())["messages"]
+    assert [m["content"] for m in messages] == ["first", "Hello!", "again", "Hello!"]
+
+
 def test_without_a_chat_template_the_text_is_continued(chat: Callable[..., Any]) -> None:
     status, out, err = chat("Say \nagain\n/system x\n", chat_template=None)
     assert (status, out) == (1, "Hello!\nHello!\n")
@@ -209,6 +224,41 @@ def test_override_parsing() -> None:
     for text in ("a", "=1", "no_such_field=1"):
         with pytest.raises(InvalidConfig):
             engine_config_from_overrides(text)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_an_output_that_lacks_characters(tmp_path: Path, encoding: str) -> None:
+    text = "\u65e5 \xe9"
+    folder = tmp_path / text
+    folder.symlink_to(Path(mlc_native.__file__).parent / "demo_model")
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    prompts = ["--prompt", text, "--prompt", "Spell cat."]
+    for arguments in (["chat", "demo", "--echo", *prompts], ["inspect", str(folder)]):
+        command = [sys.executable, "-m", "mlc_native", *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True, check=True)
+        assert text.encode(encoding, "backslashreplace") in done.stdout
+        assert done.stderr == b""
+    assert done.stdout.count(b"\n") > 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('a = ["x;y"] ;b=1', {"a": '["x;y"]', "b": "1"}),
+        ('a={"c": "d;e=f"};b="\\";"', {"a": '{"c": "d;e=f"}', "b": '"\\";"'}),
+        ('a="g;b=[;c={"h"i', {"a": '"g', "b": "[", "c": '{"h"i'}),  # no JSON
+        ('a={"b": 1}c;d=', {"a": '{"b": 1}c', "d": ""}),
+        (" ; ", {}),
+    ],
+)
+def test_a_semicolon_within_json(text: str, expected: dict[str, str]) -> None:
+    assert parse_assignments(text) == expected
+
+
+def test_overrides_of_a_server_process() -> None:
+    config = EngineConfig(chat_template='{% set a = "b;c=d" %}', max_num_sequence=2)
+    overrides = PopenServer("demo", engine_config=config).command()[-1]
+    assert engine_config_from_overrides(overrides) == config
 
 
 @pytest.mark.parametrize("model", ["/no/such/folder", "."])

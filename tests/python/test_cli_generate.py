@@ -101,7 +101,10 @@ def test_a_bad_line_is_an_error_and_no_stop(
     ]
     write(file, lines)
     assert main(command(file)) == 1
-    assert "2 answered, 12 failed" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "2 answered, 12 failed" in err
+    warning = 'warning: the field "nonsense" of a request is not known and was ignored\n'
+    assert err.startswith(warning)
     found = answers(tmp_path / "batch.out.jsonl")
     codes = [found[line]["error"]["code"] for line in range(1, 8)]
     assert codes[:3] == ["invalid_json_line", "invalid_json_line", "missing_required_parameter"]
@@ -114,6 +117,8 @@ def test_a_bad_line_is_an_error_and_no_stop(
     assert found[8]["response"]["body"]["error"]["param"] == "temperature"
     assert found[11]["response"]["status_code"] == 200  # unknown fields are ignored
     assert found[14]["response"]["status_code"] == 200
+    assert main(command(file)) == 1  # what has failed is not tried again, and has still failed
+    assert "0 answered, 0 failed, 14 before (12 of them failed); " in capsys.readouterr().err
 
 
 def test_a_line_that_needs_what_is_not_installed_fails_alone(

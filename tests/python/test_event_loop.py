@@ -253,6 +253,22 @@ async def test_a_load_and_an_end_leave_the_loop_alone(
     assert threading.current_thread() not in threads
 
 
+@pytest.mark.parametrize("n", [1, 2])
+async def test_answers_that_the_end_of_the_engine_cuts(
+    make_model: MakeModel, fake_lib: str, n: int
+) -> None:
+    engine = AsyncMLCEngine(make_model(answer="Hi", **SLOW), model_lib=fake_lib)
+    create = engine.chat.completions.create
+    whole = asyncio.create_task(create(messages=[USER], n=n, **ENDLESS))
+    stream = await create(messages=[USER], n=n, stream=True, **ENDLESS)
+    while (await engine.metrics())["num_running_requests"] < 2:
+        pass
+    engine.terminate()  # the loop gets the last outputs when there are no threads any more
+    assert [choice.finish_reason for choice in (await whole).choices] == ["abort"] * n
+    chunks = [chunk async for chunk in stream]
+    assert sum(chunk.choices[0].finish_reason == "abort" for chunk in chunks) == n
+
+
 async def test_cancelling_while_a_request_is_prepared(
     engine: AsyncMLCEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

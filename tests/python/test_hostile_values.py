@@ -415,6 +415,9 @@ def test_objects_that_raise_or_have_no_end(
             check(lambda: engine.completions.create(prompt=make(), max_tokens=1), InvalidRequest)
             (result,) = engine.generate([make()], max_tokens=1)
             assert result.error is not None
+        if make is RaisingArray:
+            check(lambda: engine.generate(make(), max_tokens=1), InvalidRequest)
+            check(lambda: engine.pin_prefix(make()), InvalidRequest)
 
 
 def test_numbers_of_numpy_in_an_engine_config() -> None:

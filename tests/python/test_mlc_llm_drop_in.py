@@ -342,6 +342,18 @@ def test_a_server_process(folder: str) -> None:
     server.terminate()
 
 
+def test_a_server_on_a_port_that_is_in_use(folder: str) -> None:
+    """The other server answers there, too."""
+    with PopenServer(folder, model_lib=MOCK_ECHO, port=0) as first:
+        assert first.base_url != "http://127.0.0.1:0"
+        process = first._process
+        first.start()  # again
+        assert first._process is process
+        port = int(first.base_url.rpartition(":")[2])
+        with pytest.raises(RuntimeError, match="ended with status 1"):
+            PopenServer(folder, model_lib=MOCK_ECHO, port=port).start()
+
+
 def test_a_server_process_that_cannot_start(folder: str) -> None:
     server = PopenServer(folder + "/none", model_lib=MOCK_ECHO, port=0)
     with pytest.raises(RuntimeError, match="ended with status"):

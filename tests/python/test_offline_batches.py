@@ -92,6 +92,27 @@ def test_a_single_item_is_a_list_of_one(facade: Any, single: Any) -> None:
     assert result.text == "Hi"
 
 
+@pytest.mark.parametrize(("library", "name"), [("numpy", "array"), ("torch", "tensor")])
+def test_arrays_are_prompts(facade: Any, library: str, name: str) -> None:
+    """As in ``completions.create``."""
+    make = getattr(pytest.importorskip(library), name)
+    engine = facade(peak=4)
+    ids = [[97, 98], [99, 100]]
+    expected = [result.text for result in batch(engine, ids, temperature=0, max_tokens=4)]
+    for items in (make(ids), [make(each) for each in ids]):
+        results = batch(engine, items, temperature=0, max_tokens=4)
+        assert [result.prompt_token_ids for result in results] == ids
+        assert [result.text for result in results] == expected
+    (single,) = batch(engine, make(ids[0]), temperature=0, max_tokens=4)
+    assert single.text == expected[0]
+    if library == "numpy":  # its integers are integers
+        assert batch(engine, [list(make(ids[0]))], max_tokens=1)[0].prompt_token_ids == ids[0]
+    with pytest.raises(InvalidRequest) as refused:
+        batch(engine, make(5))
+    assert refused.value.field == "prompts"
+    assert batch(engine, make(ids[:0])) == []
+
+
 def test_nothing_gives_nothing(facade: Any) -> None:
     engine = facade()
     assert batch(engine, []) == batch(engine, ()) == batch(engine, iter(())) == []

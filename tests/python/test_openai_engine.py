@@ -40,6 +40,17 @@ def test_chat_completion(openai_engine: Engines) -> None:
     )
 
 
+def test_logprobs_of_an_answer_without_a_token(openai_engine: Engines) -> None:
+    engine = openai_engine(answer="Hi")
+    fields: dict[str, Any] = {"max_tokens": 0, "n": 2}
+    for choice in engine.chat(messages=USER, logprobs=True, **fields).choices:
+        assert choice.logprobs.content == []
+    for choice in engine.complete(prompt="x", logprobs=0, **fields).choices:
+        assert (choice.logprobs.tokens, choice.logprobs.text_offset) == ([], [])
+    assert engine.chat(messages=USER, **fields).choices[0].logprobs is None
+    assert engine.complete(prompt="x", **fields).choices[0].logprobs is None
+
+
 def test_chat_stream(openai_engine: Engines) -> None:
     engine = openai_engine(answer="Hi there")
     chunks = engine.chat(messages=USER, stream=True, stream_options={"include_usage": True})

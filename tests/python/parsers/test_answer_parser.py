@@ -161,6 +161,20 @@ def test_a_cut_call_that_is_certain_keeps_its_arguments() -> None:
     assert result == Read("", "", [("weather", '{"city": "Pa')])
 
 
+@pytest.mark.parametrize("end", ["", ",", ', "argum', ', "arguments"', ', "arguments": '])
+@pytest.mark.parametrize(
+    "begin", ["<tool_call>", '<tool_call>{"name": "time"}</tool_call><tool_call>']
+)
+def test_a_call_that_is_cut_in_front_of_its_arguments_leaves_no_content(
+    begin: str, end: str
+) -> None:
+    text = f'{begin}{{"name": "weather"{end}'
+    whole = read(syntax("hermes", is_certain=True), [text])
+    assert (whole.content, whole.calls[-1]) == ("", ("weather", ""))
+    assert read(syntax("hermes", is_certain=True), text) == whole
+    assert read(syntax("hermes"), [text]).content.endswith(f'"weather"{end}')  # may be no call
+
+
 @pytest.mark.parametrize(
     ("name", "begin", "end"),
     [

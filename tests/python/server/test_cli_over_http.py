@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import json
 import random
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,14 @@ from typing import Any
 import pytest
 
 from mlc_native.cli.http_response import ResponseParser, ServerUrl, error_of
-from mlc_native.cli.load import Outcome, Schedule, percentiles, run_load, summarize
+from mlc_native.cli.load import (
+    Outcome,
+    Schedule,
+    dataset_prompts,
+    percentiles,
+    run_load,
+    summarize,
+)
 from mlc_native.cli.main import main
 from mlc_native.errors import InvalidConfig, InvalidRequest, QueueFull
 from mlc_native.server import ServerConfig
@@ -76,39 +85,102 @@ def test_errors_of_a_chat(serve: Serve, chat: Callable[..., Any], line: str, mes
     assert message in err
 
 
+def event(**choice: Any) -> str:
+    return f"data: {json.dumps({'choices': [choice]})}\n\n"
+
+
+GOOD = event(index=0, delta={"content": ANSWER}, finish_reason="stop")
+CUT = event(index=0, delta={"content": ANSWER})
+
+
 class _Bare(BaseHTTPRequestHandler):
-    """A server that says nothing about tokens, whatever it is asked."""
+    """A server that sends the same answer, whatever it is asked."""
+
+    models = '{"data": [{"id": "bare"}]}'
+    answer = GOOD + "data: [DONE]\n\n"
+    kind = ""
 
     def log_message(self, *_arguments: object) -> None:
         pass
 
     def do_GET(self) -> None:
-        self._answer('{"data": [{"id": "bare"}]}')
+        self._send(self.models)
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
-        chunk = {"choices": [{"index": 0, "delta": {"content": ANSWER}, "finish_reason": "stop"}]}
-        self._answer(f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n")
+        self._send(self.answer)
 
-    def _answer(self, text: str) -> None:
+    def _send(self, text: str) -> None:
         self.send_response(200)
-        self.send_header("content-length", str(len(text)))
+        if self.kind:
+            self.send_header("content-type", self.kind)
         self.end_headers()
         self.wfile.write(text.encode())
 
 
-def test_statistics_of_a_server_that_has_none(chat: Callable[..., Any]) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Bare) as bare:
+@contextmanager
+def bare_server(**attributes: str) -> Iterator[str]:
+    """The URL of a _Bare with these attributes."""
+    handler = type("Handler", (_Bare,), attributes)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as bare:
         thread = threading.Thread(target=bare.serve_forever)
         thread.start()
-        url = f"http://127.0.0.1:{bare.server_port}"
         try:
-            status, out, err = chat(url, "/stats\nhi\n/stats\n", "--stats")
+            yield f"http://127.0.0.1:{bare.server_port}"
         finally:
             bare.shutdown()
             thread.join()
+
+
+def test_statistics_of_a_server_that_has_none(chat: Callable[..., Any]) -> None:
+    with bare_server() as url:
+        status, out, err = chat(url, "/stats\nhi\n/stats\n", "--stats")
     assert (status, out) == (0, f"{ANSWER}\n")
     assert err == "no answer yet\n" + 2 * "[no token counts of the last answer]\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        GOOD,  # without [DONE]
+        CUT + "data: [DONE]\n\n",
+        'data: {"choices": null, "usage": [1]}\n\n' + GOOD,
+        'data: {"choices": [1, {"delta": 2}]}\n\n' + GOOD,
+        GOOD + 'data: {"usage": {"completion_tokens": "x"}}\n\n',
+    ],
+)
+def test_answers_that_lack_something(chat: Callable[..., Any], answer: str) -> None:
+    with bare_server(answer=answer, kind="text/event-stream; charset=utf-8") as url:
+        assert chat(url, "hi\n") == (0, f"{ANSWER}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"answer": "data: null\n\n"}, "no JSON object: null"),
+        ({"answer": "data: {bad\n\n"}, "no JSON object: {bad"),
+        ({"answer": f"data: {'[' * 100_000}\n\n"}, "no JSON object: [[["),
+        ({"answer": CUT}, "ended its answer without a finish reason"),
+        ({"kind": "text/html", "answer": "<p>"}, 'sent "text/html" and no stream of events'),
+        ({"kind": "application/json", "answer": "{}"}, "no stream of events"),
+        ({"models": "<p>"}, "no list of models: <p>"),
+        ({"models": "{}"}, "no list of models: {}"),
+    ],
+)
+def test_servers_that_send_something_else(
+    chat: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
+    attributes: dict[str, str],
+    message: str,
+) -> None:
+    with bare_server(**attributes) as url:
+        status, _, err = chat(url, "hi\n")
+        assert status == 1
+        assert err.startswith("error: the server ")
+        assert message in err
+        if attributes != {"answer": CUT}:
+            assert main(["bench", "--url", url, *BENCH]) == 1
+            assert message in capsys.readouterr().err
 
 
 def test_chats_that_cannot_begin(
@@ -217,6 +289,30 @@ def test_benches_that_cannot_begin(tmp_path: Path, capsys: pytest.CaptureFixture
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"null", b"[1]", b"[[]]", b'"x"', b"\xff", b"[" * 100_000),
+        *(b'{"prompt": []}', b'{"prompt": 5}', b'{"prompt": ""}', b'{"body": null}'),
+        *(b'{"messages": []}', b'{"messages": "x"}', b'{"messages": {"a": 1}}'),
+    ],
+    ids=lambda data: data[:20].decode("latin-1"),
+)
+def test_files_that_are_no_data_set(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(data)
+    with pytest.raises(InvalidConfig, match="no data set"):
+        next(dataset_prompts(path))
+
+
+def test_a_line_of_a_data_set_ends_with_its_line_feed(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    prompts = ["a\u2028b\x85c", "d"]
+    lines = [json.dumps({"prompt": prompt}, ensure_ascii=False) for prompt in prompts]
+    path.write_text("\n".join(lines) + "\r\n", encoding="utf-8", newline="")
+    assert [*itertools.islice(dataset_prompts(path), 3)] == [*prompts, prompts[0]]
+
+
 def test_figures() -> None:
     assert percentiles([]) is None
     found = percentiles([i / 1000 for i in range(1, 101)])
@@ -279,7 +375,7 @@ def test_errors_of_servers() -> None:
     long = {"error": {"message": "too long", "code": "context_length_exceeded", "param": "x"}}
     error = error_of(400, json.dumps(long).encode())
     assert isinstance(error, InvalidRequest)
-    assert error.field == "prompt"
+    assert (error.field, error.code) == ("x", "context_length_exceeded")
     assert isinstance(error_of(429, b"busy"), QueueFull)
     assert isinstance(error_of(502, b"<html>"), ConnectionError)
     assert "oops" in str(error_of(422, b'{"error": "oops"}'))

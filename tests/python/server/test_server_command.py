@@ -190,7 +190,9 @@ def test_several_models(
             assert answer["choices"][0]["message"]["content"] == text
 
 
-def test_a_unix_socket(start_fake: Callable[..., Process], tmp_path: Path) -> None:
+def test_a_unix_socket(
+    start: Callable[..., Process], start_fake: Callable[..., Process], tmp_path: Path
+) -> None:
     path = str(tmp_path / "socket")
     process = start_fake(["--uds", path], answer="hello")
     assert process.url == f"unix:{path}"
@@ -198,6 +200,18 @@ def test_a_unix_socket(start_fake: Callable[..., Process], tmp_path: Path) -> No
     with httpx.Client(transport=transport, base_url="http://x", timeout=WAIT_S) as client:
         answer = client.post(CHAT, json={"messages": USER}).json()
         assert answer["choices"][0]["message"]["content"] == "hello"
+        second = start("demo", "--uds", path)
+        assert f"error: {path}: Address already in use" in second.end()
+        assert second.process.returncode == 1
+        assert client.get("/ready").status_code == 200
+    process.process.kill()
+    process.process.wait()
+    start_fake(["--uds", path])  # in place of what the first one has left
+
+
+def test_a_root_path_is_of_the_proxy(start_fake: Callable[..., Process]) -> None:
+    process = start_fake(["--root-path", "/llm"])
+    assert httpx.get(f"{process.url}/v1/models", timeout=WAIT_S).status_code == 200
 
 
 def test_a_port_that_does_not_exist(start: Callable[..., Process]) -> None:

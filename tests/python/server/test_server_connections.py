@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from live_server import CHAT, USER, error_of, events_of, raw_request
 
+from mlc_native import InvalidConfig
 from mlc_native.server import ServerConfig, create_app
 from mlc_native.server.http_protocol import HttpLimits
 
@@ -259,3 +260,19 @@ def test_cors(serve: Any) -> None:
     assert response.headers["access-control-allow-origin"] == "https://page.test"
     other = server.client.options(CHAT, headers={**preflight, "origin": "https://evil.test"})
     assert "access-control-allow-origin" not in other.headers
+
+
+def test_pages_may_send_the_headers_of_the_usual_clients(serve: Any) -> None:
+    server = serve(ServerConfig(allow_origins=["https://page.test"]), answer=ANSWER)
+    names = "authorization,content-type,openai-organization,x-stainless-os,anthropic-version"
+    preflight = {"origin": "https://page.test", "access-control-request-method": "POST"}
+    preflight["access-control-request-headers"] = names
+    response = server.client.options(CHAT, headers=preflight)
+    assert response.status_code == 200, response.text
+    assert response.headers["access-control-allow-headers"] == names
+
+
+@pytest.mark.parametrize("name", ["allow_origins", "allow_methods", "allow_headers"])
+def test_a_text_is_no_list_of_origins(name: str) -> None:
+    with pytest.raises(InvalidConfig, match=f'"{name}" must be a list of texts'):
+        ServerConfig(**{name: "https://page.test"})

@@ -177,9 +177,16 @@ def test_numbers_as_texts(serve: Any) -> None:
 def test_a_prompt_that_is_too_long(serve: Any) -> None:
     server = serve(answer=ANSWER)
     too_long = "a" * (server.engine.max_input_sequence_length + 1)
-    response = server.post(COMPLETIONS, {"prompt": too_long})
-    assert response.status_code == 400
-    assert error_of(response)["code"] == "context_length_exceeded"
+    chat = [{"role": "user", "content": too_long}]
+    for path, field, value in (
+        (COMPLETIONS, "prompt", too_long),
+        (CHAT, "messages", chat),
+        ("/v1/responses", "input", too_long),
+    ):
+        response = server.post(path, {field: value})
+        assert response.status_code == 400
+        error = error_of(response)
+        assert (error["code"], error["param"]) == ("context_length_exceeded", field)
 
 
 @pytest.mark.parametrize(
