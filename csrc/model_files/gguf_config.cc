@@ -56,6 +56,7 @@ constexpr Renamed kNumbers[] = {
     {"attention.layer_norm_epsilon", "layer_norm_eps"},
     {"attention.layer_norm_epsilon", "norm_epsilon"},
     {"attention.layer_norm_epsilon", "norm_eps"},
+    {"attention.layer_norm_epsilon", "layer_norm_epsilon"},
     {"attention.clamp_kqv", "clip_qkv"},
     {"rope.freq_base_swa", "rope_local_base_freq"},
     {"attn_logit_softcapping", "attn_logit_softcapping"},
@@ -178,9 +179,19 @@ class ConfigWriter {
     json_.Add("mlp_bias", Has("blk.0.ffn_up.bias")).Add("lm_head_bias", Has("output.bias"));
     json_.Add("use_parallel_residual", !Has("blk.0.ffn_norm.weight"));
     json_.Add("tie_word_embeddings", !Has("output.weight"));
+    if (family_.splits_qkv) WriteFusedProjections(qkv_bias);
     if (const auto embeddings = parts_.Find("token_embd.weight"); embeddings.tensor != nullptr) {
       json_.Add("vocab_size", embeddings.tensor->shape[0]);
     }
+  }
+
+  // Of families whose folders have q, k and v in one tensor. All of Falcon's are as its last ones.
+  void WriteFusedProjections(bool qkv_bias) {
+    json_.Add("has_split_projections", true);
+    json_.Add("multi_query", file_.IntegerOfLayers(Key("attention.head_count_kv")) == 1);
+    if (family_.name != "falcon") return;
+    json_.Add("bias", qkv_bias).Add("new_decoder_architecture", true);
+    json_.Add("num_ln_in_parallel_attn", Has("blk.0.attn_norm_2.weight") ? 2 : 1);
   }
 
   // Whether a key says something else where heads are made of latents, or layers differ.
