@@ -177,7 +177,8 @@ class ConfigWriter {
     Add("is_causal", file_.Bool(Key("attention.causal")));
     json_.Add("attention_out_bias", Has("blk.0.attn_output.bias"));
     json_.Add("mlp_bias", Has("blk.0.ffn_up.bias")).Add("lm_head_bias", Has("output.bias"));
-    json_.Add("use_parallel_residual", !Has("blk.0.ffn_norm.weight"));
+    json_.Add("use_parallel_residual",
+              file_.Bool(Key("use_parallel_residual")).value_or(!Has("blk.0.ffn_norm.weight")));
     json_.Add("tie_word_embeddings", !Has("output.weight"));
     if (family_.splits_qkv) WriteFusedProjections(qkv_bias);
     if (const auto embeddings = parts_.Find("token_embd.weight"); embeddings.tensor != nullptr) {
@@ -307,7 +308,8 @@ class ConfigWriter {
         file_.IntegerOfLayers(Key("attention.key_length")).value_or(*hidden / *heads);
     const int64_t rotated = file_.Integer(Key("rope.dimension_count")).value_or(dim);
     if (dim > 0 && !family_.lacks_ropes) {
-      json_.Add("partial_rotary_factor", static_cast<double>(rotated) / static_cast<double>(dim));
+      const double part = static_cast<double>(rotated) / static_cast<double>(dim);
+      for (const char* field : {"partial_rotary_factor", "rotary_pct"}) json_.Add(field, part);
     }
     if (family_.name == "gemma2" || family_.name == "gemma3") {
       // The two models with another scale have a number of layers of their own.
@@ -360,7 +362,7 @@ class ConfigWriter {
   void WriteRope() {
     RefuseSections();
     const double base = file_.Number(Key("rope.freq_base")).value_or(10000.0);
-    json_.Add("rope_theta", base);
+    for (const char* field : {"rope_theta", "rotary_emb_base"}) json_.Add(field, base);
     if (family_.name == "olmo2" && IsVariant()) {  // whose layers with a window have their own
       json_.Name("rope_parameters").BeginObject().Name("sliding_attention").BeginObject();
       json_.Add("rope_theta", file_.Number(Key("rope.freq_base_swa")).value_or(base));

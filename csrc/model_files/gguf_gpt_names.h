@@ -31,5 +31,16 @@ inline constexpr GgufTensorName kGgufFalcon[] = {
     {"ffn_up", "mlp.dense_h_to_4h"},
     {"ffn_down", "mlp.dense_4h_to_h"},
 };
+inline constexpr GgufTensorName kGgufGptNeoX[] = {
+    {"token_embd", "gpt_neox.embed_in"},
+    {"output_norm", "gpt_neox.final_layer_norm"},
+    {"output", "embed_out"},
+    {"attn_q", "attention.q_proj"},
+    {"attn_k", "attention.k_proj"},
+    {"attn_v", "attention.v_proj"},
+    {"attn_output", "attention.dense"},
+    {"ffn_up", "mlp.dense_h_to_4h"},
+    {"ffn_down", "mlp.dense_4h_to_h"},
+};
 
 }  // namespace mlc_native

@@ -144,6 +144,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "tiny-olmo": {},
     "tiny-gpt2": {},
     "tiny-gpt_bigcode": {},
+    "tiny-gpt_neox": {},
     "tiny-falcon": {},
     "tiny-falcon_new": {},
 }
@@ -211,6 +212,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "tiny-falcon_new",
         {"num_ln_in_parallel_attn": 1, "bias": False, "tie_word_embeddings": True},
     ),
+    "gpt_neox-one-after-the-other": ("tiny-gpt_neox", {"use_parallel_residual": False}),
     "gpt2-own-head": ("tiny-gpt2", {"tie_word_embeddings": False}),
     "value-heads-that-share-blocks": ("tiny-qwen3_5_text", {"mtp_num_hidden_layers": 1}),
     "one-value-head-of-each-key-head": (

@@ -1,4 +1,4 @@
-"""What llama.cpp's converter writes of families from before Llama: GPT-2, StarCoder, Falcon."""
+"""What llama.cpp's converter writes of GPT-2, StarCoder, Falcon and GPT-NeoX."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ GPT_ARCHITECTURES = {
     "GPT2LMHeadModel": Arch.GPT2,
     "GPTBigCodeForCausalLM": Arch.STARCODER,
     "FalconForCausalLM": Arch.FALCON,
+    "GPTNeoXForCausalLM": Arch.GPTNEOX,
 }
 GPT = set(GPT_ARCHITECTURES.values())
 Config = dict[str, Any]
@@ -39,7 +40,7 @@ def with_usual_names(config: Config) -> Config:
 
 def kv_heads(config: Config, arch: Arch) -> int:
     heads = int(config["num_attention_heads"])
-    if arch == Arch.GPT2:
+    if arch in (Arch.GPT2, Arch.GPTNEOX):
         return heads
     if config.get("new_decoder_architecture"):
         return int(config["num_kv_heads"])
@@ -50,7 +51,7 @@ def gpt_change(arch: Arch, config: Config, name: str) -> Change | None:
     """The names, what is done, and what undoes it; None: nothing of its own."""
     if arch == Arch.GPT2 and name.endswith(TRANSPOSED):
         return (name,), lambda t: [np.ascontiguousarray(t.T)], lambda p: p[0].T.copy()
-    if arch != Arch.FALCON or "query_key_value" not in name:
+    if arch not in (Arch.FALCON, Arch.GPTNEOX) or "query_key_value" not in name:
         return None
     kv = kv_heads(config, arch)
     q = int(config["num_attention_heads"]) // kv
@@ -76,6 +77,12 @@ def add_gpt_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_head_count(config["num_attention_heads"])
+    if arch == Arch.GPTNEOX:
+        rope = config["rope_parameters"]
+        dim = config["hidden_size"] // config["num_attention_heads"]
+        writer.add_rope_dimension_count(int(rope["partial_rotary_factor"] * dim))
+        writer.add_parallel_residual(config["use_parallel_residual"])
+        return writer.add_layer_norm_eps(config["layer_norm_eps"])
     if arch != Arch.GPT2:
         writer.add_head_count_kv(kv_heads(config, arch))
     writer.add_layer_norm_eps(config["layer_norm_epsilon"])
