@@ -25,6 +25,11 @@ GPT_SHAPES: dict[str, dict[str, Any]] = {
     },
     "tiny-gpt2": {"model_type": "gpt2", **GPT},
     "tiny-gpt_bigcode": {"model_type": "gpt_bigcode", **GPT},
+    "tiny-gpt_neo": {
+        "model_type": "gpt_neo", "vocab_size": 512, "hidden_size": 64, "intermediate_size": 160,
+        "num_layers": 3, "num_heads": 4, "max_position_embeddings": 1024, "window_size": 40,
+        "attention_types": [[["global", "local"], 1], [["global"], 1]],
+    },
     "tiny-gptj": {"model_type": "gptj", **GPT, "rotary_dim": 8},
     "tiny-codegen": {"model_type": "codegen", **GPT, "rotary_dim": 12},
     "tiny-opt": {

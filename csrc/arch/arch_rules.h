@@ -81,6 +81,7 @@ enum class WindowRule : uint8_t {
   kByType,            // layer_types; absent: none
   kEveryFourth,       // layers 4, 8, 12, ...; or layer_types
   kEveryButSecondOfFour,  // all but layers 0, 1, 5, 9, ... and the last one; or layer_types
+  kLocal,                 // those that attention_types calls "local"; absent: every other one
   kChunksWithRope,  // attention_chunk_size, and a chunk of so many tokens instead: the layers with
                     // rope; or layer_types ("chunked_attention")
 };

@@ -17,6 +17,11 @@ inline constexpr ConfigFields::Spelling kGptFields[] = {
     {"num_hidden_layers", "n_layer"},
     {"max_position_embeddings", "n_positions"},
 };
+inline constexpr ConfigFields::Spelling kGptNeoFields[] = {
+    {"num_attention_heads", "num_heads"},
+    {"num_hidden_layers", "num_layers"},
+    {"sliding_window", "window_size"},
+};
 inline constexpr ConfigFields::Spelling kFalconFields[] = {
     {"intermediate_size", "ffn_hidden_size"}, {"num_attention_heads", "n_head"},
     {"num_hidden_layers", "n_layer"},         {"num_key_value_heads", "num_kv_heads"},
@@ -64,6 +69,14 @@ inline constexpr ProjectionName kBehindGptQkv[] = {
     {"mlp.c_proj", LinearRole::kDown, Rows::kHidden},
 };
 inline constexpr auto kBigCodeProjections = Join(kFusedGptQkv, kBehindGptQkv);
+inline constexpr ProjectionName kGptNeoProjections[] = {
+    {"attn.attention.q_proj", LinearRole::kQkv, Rows::kQ},
+    {"attn.attention.k_proj", LinearRole::kQkv, Rows::kKv},
+    {"attn.attention.v_proj", LinearRole::kQkv, Rows::kValues},
+    {"attn.attention.out_proj", LinearRole::kOut, Rows::kHidden},
+    {"mlp.c_fc", LinearRole::kGateUp, Rows::kFfn},
+    {"mlp.c_proj", LinearRole::kDown, Rows::kHidden},
+};
 inline constexpr auto kSplitGptProjections = Join(kSeparateGptQkv, kBehindGptQkv);
 
 inline constexpr ProjectionName kFusedFalconQkv[] = {
@@ -160,6 +173,22 @@ constexpr ArchSpec GptBigCode() {
   return spec;
 }
 
+constexpr ArchSpec GptNeo() {
+  ArchSpec spec = OfGpts("GPTNeoForCausalLM");
+  spec.field_spellings = kGptNeoFields;
+  spec.projections = kGptNeoProjections;
+  spec.positions = {.name = "wpe.weight"};
+  spec.out_bias = kAlways;
+  spec.multipliers = {.plain_attention = true};
+  spec.window_rule = WindowRule::kLocal;
+  spec.rope_rule = RopeRule::kNoLayer;
+  spec.defaults.vocab_size = 50257;
+  spec.defaults.num_attention_heads = 16;
+  spec.defaults.sliding_window = 256;
+  spec.defaults.tie_word_embeddings = true;
+  return spec;
+}
+
 constexpr ArchSpec GptJ(std::string_view architecture,
                         std::span<const ProjectionName> projections) {
   ArchSpec spec = OfGpts(architecture);
@@ -178,6 +207,7 @@ constexpr ArchSpec GptJ(std::string_view architecture,
 inline constexpr ArchSpec kGptRows[] = {
     Gpt2(),
     GptBigCode(),
+    GptNeo(),
     GptJ("GPTJForCausalLM", kGptJProjections),
     GptJ("CodeGenForCausalLM", kCodeGenProjections),
     {.architecture = "OPTForCausalLM",

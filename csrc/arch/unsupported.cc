@@ -52,7 +52,6 @@ constexpr UnsupportedArchitecture kTable[] = {
     {"MptForCausalLM", "attention biases by distance (ALiBi)"},
     {"MPTForCausalLM", "attention biases by distance (ALiBi)"},
     {"BaichuanForCausalLM", "attention biases by distance (ALiBi)"},
-    {"GPTNeoForCausalLM", "scores that are not scaled, and windows of every other layer"},
     {"PersimmonForCausalLM", "norms of q and k with biases"},
     {"DiffLlamaForCausalLM", "the difference of two attentions"},
     {"DogeForCausalLM", "attention masks that are computed from values"},

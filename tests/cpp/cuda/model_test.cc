@@ -33,6 +33,7 @@ TEST(CudaModel, LogitsAreTheCpusInFloat32) {
       {"OlmoForCausalLM", ""},
       {"GPT2LMHeadModel", ""},
       {"GPTBigCodeForCausalLM", ""},
+      {"GPTNeoForCausalLM", R"("window_size": 9)"},
       {"OPTForCausalLM", ""},
       {"FalconForCausalLM", R"("bias": true)"},
       {"FalconForCausalLM", R"("new_decoder_architecture": true)"},

@@ -28,6 +28,7 @@ struct Table {
 constexpr Table kTables[] = {
     {"GPT2LMHeadModel", "transformer.wpe.weight", 0},
     {"GPTBigCodeForCausalLM", "transformer.wpe.weight", 0},
+    {"GPTNeoForCausalLM", "transformer.wpe.weight", 0},
     {"OPTForCausalLM", "model.decoder.embed_positions.weight", 2},
 };
 

@@ -129,6 +129,10 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
         {"tie_word_embeddings": False, "n_inner": None, "activation_function": "relu"},
     ),
     "gpt_bigcode-all-kv-heads": ("tiny-gpt_bigcode", {"multi_query": False}),
+    "gpt_neo-every-other-layer": (
+        "tiny-gpt_neo",
+        {"num_layers": 4, "attention_types": [[["global", "local"], 2]], "intermediate_size": None},
+    ),
     "opt-no-biases": ("tiny-opt", {"enable_bias": False, "activation_function": "gelu"}),
     "falcon-one-after-the-other": (
         "tiny-falcon",

@@ -1,5 +1,5 @@
-"""GPT-2, GPT-BigCode, OPT, GPT-J, CodeGen and Falcon: how the hub has them, learned positions, and
-what is refused."""
+"""GPT-2, GPT-BigCode, GPT-Neo, OPT, GPT-J, CodeGen and Falcon: how the hub has them, learned
+positions, and what is refused."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ PROMPT = random_tokens(90, 512, seed=8)
 POSITIONS = {
     "tiny-gpt2": ("transformer.wpe.weight", 0, "n_positions"),
     "tiny-gpt_bigcode": ("transformer.wpe.weight", 0, "n_positions"),
+    "tiny-gpt_neo": ("transformer.wpe.weight", 0, "max_position_embeddings"),
     "tiny-opt": ("model.decoder.embed_positions.weight", 2, "max_position_embeddings"),
 }
 
@@ -48,6 +49,7 @@ def rename(path: Path, old: str, new: str, **added: torch.Tensor) -> None:
         ("tiny-gpt_bigcode", "transformer.", {"h.1.attn.bias": torch.ones(8, 8, dtype=torch.bool)}),
         ("tiny-gptj", "transformer.", {"h.0.attn.masked_bias": torch.tensor(-1e9)}),
         ("tiny-codegen", "transformer.", {"h.2.attn.causal_mask": torch.ones(1, 1, 8, 8)}),
+        ("tiny-gpt_neo", "transformer.", {"h.0.attn.attention.bias": torch.ones(1, 1, 8, 8)}),
         ("tiny-falcon", "transformer.", {}),
         ("tiny-opt", "model.", {}),
     ],
@@ -136,6 +138,10 @@ def test_the_context_ends_with_the_table(tmp_path: Path, like: str) -> None:
         ("tiny-gpt2", {"n_head": 5}, '"n_head" must be a divisor of "hidden_size" = 64'),
         ("tiny-gptj", {"rotary_dim": 64}, '"rotary_dim" must be an integer in [1, 16]'),
         ("tiny-codegen", {"n_embd": 6, "n_head": 3}, '"n_embd" must be a multiple of 4'),
+        ("tiny-gpt_neo", {"attention_types": [[["global", "local"], 2]]}, "not of the 3 layers"),
+        ("tiny-gpt_neo", {"attention_types": [[["global", "near"], 1]]}, '"global" and "local"'),
+        ("tiny-gpt_neo", {"attention_types": [["local", 3]]}, '"global" and "local"'),
+        ("tiny-gpt_neo", {"window_size": 0}, '"window_size" must be an integer in [1,'),
         ("tiny-falcon", {"alibi": True}, "attention biases by distance (ALiBi)"),
         (
             "tiny-falcon_new",
