@@ -171,6 +171,8 @@ def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
             spread = 0.35
         elif model_type.startswith("gemma4") and name.endswith(QK_NORMS):
             mean, spread = 0.4, 0.2  # scores are not divided by the root of the size of a head
+        elif model_type == "gpt_neo" and name.endswith("q_proj.weight"):
+            spread = std / 2  # likewise
         elif parameter.dim() < 2 or name.endswith(QK_NORMS):
             is_norm = not name.endswith("bias")
             mean, spread = 1.0 if is_norm and not zero_centred else 0.0, 0.2

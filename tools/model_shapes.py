@@ -11,6 +11,7 @@ from typing import Any
 from dense_shapes import DENSE_SHAPES
 from dense_shapes import TINY as _TINY
 from expert_shapes import EXPERT_SHAPES
+from gpt_shapes import GPT_SHAPES
 from hybrid_shapes import HYBRID_SHAPES
 from image_shapes import IMAGE_SHAPES
 
@@ -237,5 +238,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     **DENSE_SHAPES,
     **IMAGE_SHAPES,
     **EXPERT_SHAPES,
+    **GPT_SHAPES,
     **HYBRID_SHAPES,
 }  # fmt: skip

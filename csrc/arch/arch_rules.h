@@ -25,6 +25,13 @@ struct Switch {
 };
 inline constexpr Switch kAlways{.absent = true};
 
+// A table whose rows are added to the embeddings of tokens, by their positions. It is a tensor of
+// the decoder, and has a row for each of max_position_embeddings positions.
+struct PositionTable {
+  std::string_view name{};  // empty: the family has none
+  int64_t first = 0;        // the row of position 0
+};
+
 // What a norm divides by: the root of the mean of the squares (RMSNorm), or the standard deviation
 // after the mean is subtracted (LayerNorm).
 enum class NormKind : uint8_t { kRms, kLayer };
@@ -74,6 +81,7 @@ enum class WindowRule : uint8_t {
   kByType,            // layer_types; absent: none
   kEveryFourth,       // layers 4, 8, 12, ...; or layer_types
   kEveryButSecondOfFour,  // all but layers 0, 1, 5, 9, ... and the last one; or layer_types
+  kLocal,                 // those that attention_types calls "local"; absent: every other one
   kChunksWithRope,  // attention_chunk_size, and a chunk of so many tokens instead: the layers with
                     // rope; or layer_types ("chunked_attention")
 };
@@ -97,11 +105,12 @@ enum class RopeRule : uint8_t {
 };
 
 // What config.json must say for the model to be of the kind that runs: each value of the field, a
-// string or an integer or a list of them, is one of `values`.
+// string or an integer or a list of them, is one of `values`, or that of another field.
 struct Requirement {
   std::string_view field;
   std::span<const std::string_view> values;
-  std::string_view lacks;  // what other values need, for the error
+  std::string_view lacks;      // what other values need, for the error
+  std::string_view same_as{};  // a field of config.json
 };
 
 // Which layers have experts instead of one feed-forward block.
@@ -186,6 +195,7 @@ struct LatentRule {
 struct ArchDefaults {
   int64_t vocab_size = 0;
   int64_t ffn_size = 0;
+  int64_t ffn_per_hidden = 0;  // in place of ffn_size: how many times hidden_size
   int64_t num_attention_heads = 0;
   int64_t num_key_value_heads = 0;  // 0: as many as attention heads
   int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
@@ -194,6 +204,7 @@ struct ArchDefaults {
   double rope_theta = 1e4;
   double local_rope_theta = 1e4;
   double partial_rotary_factor = 1;
+  int64_t rotary_dim = 0;  // in place of partial_rotary_factor: at most so many elements of a head
   std::string_view rope_parameters{};            // JSON; empty: rope_theta alone
   int64_t original_max_position_embeddings = 0;  // 0: what the rope's parameters say
   int64_t sliding_window = 0;

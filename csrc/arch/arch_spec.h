@@ -41,6 +41,9 @@ struct ArchSpec {
   std::string_view ffn_size_field = "intermediate_size";
 
   std::span<const VectorName> vectors{};
+  PositionTable positions{};
+  // multi_query: one KV head, else as many as attention heads; unless new_decoder_architecture.
+  bool reads_multi_query = false;
 
   QkNorm qk_norm = QkNorm::kNone;
   Switch has_qk_norm = kAlways;  // whether it has those of qk_norm
@@ -60,6 +63,7 @@ struct ArchSpec {
   bool plain_ffn = false;           // act(up(x)) without a gate
   Switch parallel_blocks{};         // both blocks of a layer read the norm in front of attention,
   bool has_parallel_norms = false;  // or each a norm of its own of the layer's input
+  bool is_falcon = false;           // ReadFalcon
   std::string_view activation_field = "hidden_act";
   std::string_view default_activation = "silu";
   bool gelu_is_tanh = false;  // "gelu" means "gelu_pytorch_tanh", as the first releases had it

@@ -7,6 +7,7 @@
 #include "arch/dense_rows.h"
 #include "arch/expert_rows.h"
 #include "arch/gemma4_rows.h"
+#include "arch/gpt_rows.h"
 #include "arch/hybrid_rows.h"
 #include "arch/image_models.h"
 #include "arch/kimi_rows.h"
@@ -177,7 +178,7 @@ constexpr ArchSpec kFirstRows[] = {
 };
 
 constexpr auto kArchitectures =
-    Join(kFirstRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows,
+    Join(kFirstRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows, kGptRows,
          kExpertRows, kOtherExpertRows, kWindowExpertRows, kOmniRows, kLlama4Rows, kAfmoeRows,
          kHybridRows, kConvolutionRows, kMambaRows, kKimiRows);
 

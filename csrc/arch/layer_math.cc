@@ -17,13 +17,14 @@ kernels::Activation ReadActivation(const ConfigFields& fields, const ArchSpec& a
   for (const char* tanh : {"gelu_pytorch_tanh", "gelu_new", "gelu_fast"}) {
     if (name == tanh) return kernels::Activation::kGeluTanh;
   }
+  if (name == "relu") return kernels::Activation::kRelu;
   if (name == "relu2") return kernels::Activation::kReluSquared;
   if (name == "xielu" && arch.plain_ffn) return kernels::Activation::kXielu;
   if (name == "gelu") {
     return gelu_is_tanh ? kernels::Activation::kGeluTanh : kernels::Activation::kGelu;
   }
   fields.FailValue(field.c_str(),
-                   "one of silu, swish, gelu, gelu_pytorch_tanh, gelu_new, gelu_fast, relu2" +
+                   "one of silu, swish, gelu, gelu_pytorch_tanh, gelu_new, gelu_fast, relu, relu2" +
                        std::string(arch.plain_ffn ? ", xielu" : ""));
 }
 

@@ -62,6 +62,35 @@ std::vector<bool> DefaultWindows(const ConfigFields& fields, const ArchSpec& arc
   return has;
 }
 
+// By attention_types of GPT-Neo: kinds of layers in a row, and how often they come.
+std::vector<bool> LocalLayers(const ConfigFields& fields, size_t num_layers) {
+  constexpr char kField[] = "attention_types";
+  const auto refuse = [&] {
+    fields.FailValue(kField, "a list of lists of \"global\" and \"local\", each with a number");
+  };
+  std::vector<bool> is_local;
+  const JsonValue* const value = fields.Find(kField);
+  while (value == nullptr && is_local.size() < num_layers) is_local.push_back(is_local.size() % 2);
+  if (value == nullptr) return is_local;
+  if (!value->is_array()) refuse();
+  for (const JsonValue& part : value->AsArray()) {
+    if (!part.is_array() || part.AsArray().size() != 2) refuse();
+    const JsonValue &kinds = part.AsArray()[0], &count = part.AsArray()[1];
+    if (!kinds.is_array() || kinds.AsArray().empty() || !count.IsIntegerIn(1, kMaxLayers)) refuse();
+    for (int64_t i = 0; i < count.AsInteger() && is_local.size() <= num_layers; ++i) {
+      for (const JsonValue& kind : kinds.AsArray()) {
+        const std::string name = kind.is_string() ? kind.AsString() : "";
+        if (name != "global" && name != "local") refuse();
+        is_local.push_back(name == "local");
+      }
+    }
+  }
+  if (is_local.size() != num_layers) {
+    fields.Fail(kField, "is not of the " + std::to_string(num_layers) + " layers of the model");
+  }
+  return is_local;
+}
+
 // Types that a family with windows may have besides these.
 std::span<const std::string_view> OtherTypes(const ArchSpec& arch) {
   static constexpr std::string_view kConvolution[] = {"conv"};
@@ -95,8 +124,9 @@ void ReadWindows(const ConfigFields& fields, const ArchSpec& arch, Layers& layer
                  : 0;
   const bool by_type = rule != WindowRule::kAllLayers && fields.Has("layer_types");
   std::vector<bool> has =
-      by_type ? LayersOfType(fields, layers.size(), "sliding_attention", OtherTypes(arch))
-              : DefaultWindows(fields, arch, layers, window);
+      rule == WindowRule::kLocal ? LocalLayers(fields, layers.size())
+      : by_type ? LayersOfType(fields, layers.size(), "sliding_attention", OtherTypes(arch))
+                : DefaultWindows(fields, arch, layers, window);
   if (arch.last_has_no_window) has.back() = false;
   for (size_t i = 0; i < has.size(); ++i) {
     if (!has[i]) continue;

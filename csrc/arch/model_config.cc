@@ -87,9 +87,10 @@ std::vector<std::string> ValuesOf(const ConfigFields& fields, const char* field)
 
 void CheckRequirements(const ConfigFields& fields, const ArchSpec& arch) {
   for (const Requirement& requirement : arch.requirements) {
-    const std::string field(requirement.field);
+    const std::string field(requirement.field), other(requirement.same_as);
     for (const std::string& value : ValuesOf(fields, field.c_str())) {
       if (std::ranges::find(requirement.values, value) != requirement.values.end()) continue;
+      if (!other.empty() && value == ValuesOf(fields, other.c_str()).front()) continue;
       fields.Fail(field, "= " + value + " is not supported: " + std::string(arch.architecture) +
                              " then needs " + std::string(requirement.lacks));
     }
@@ -151,9 +152,9 @@ void ReadSizes(const ConfigFields& fields, const TextSizes& sizes, ModelConfig& 
   config.vocab_size = size("vocab_size", first(sizes.vocab_size, absent.vocab_size));
   config.hidden_size = size("hidden_size", sizes.hidden_size);
   const bool has_block = config.arch->adjusts_ffn_size && fields.Has("block_ff_dim");
-  config.ffn_size =
-      size(has_block ? "block_ff_dim" : std::string(config.arch->ffn_size_field).c_str(),
-           first(sizes.ffn_size, absent.ffn_size));
+  config.ffn_size = size(
+      has_block ? "block_ff_dim" : std::string(config.arch->ffn_size_field).c_str(),
+      first(sizes.ffn_size, first(absent.ffn_size, absent.ffn_per_hidden * config.hidden_size)));
   config.num_heads =
       size("num_attention_heads", first(sizes.num_heads, absent.num_attention_heads));
   // Here and for head_dim, null means what follows from other fields, whatever the family's
@@ -161,6 +162,9 @@ void ReadSizes(const ConfigFields& fields, const TextSizes& sizes, ModelConfig& 
   const bool as_heads = fields.IsNull("num_key_value_heads") || absent.num_key_value_heads == 0;
   config.num_kv_heads =
       size("num_key_value_heads", as_heads ? config.num_heads : absent.num_key_value_heads);
+  if (config.arch->reads_multi_query && !fields.Bool("new_decoder_architecture", false)) {
+    config.num_kv_heads = fields.Bool("multi_query", true) ? 1 : config.num_heads;
+  }
   if (config.arch->has_single_blocks) {
     config.layers = ReadBlocks(fields, *config.arch);
   } else {
@@ -182,6 +186,10 @@ void ReadSizes(const ConfigFields& fields, const TextSizes& sizes, ModelConfig& 
   }
   config.head_dim =
       size("head_dim", derive ? config.hidden_size / config.num_heads : absent.head_dim);
+  const auto has_fourths = [](const ProjectionName& p) { return p.rows == Rows::kQvkOfFour; };
+  if (std::ranges::any_of(config.projections, has_fourths) && config.kv_size() % 4 != 0) {
+    fields.FailValue("hidden_size", "a multiple of 4");
+  }
   if (config.num_heads * config.head_dim > kMaxDimension) {
     fields.FailValue("head_dim", "at most " + std::to_string(kMaxDimension / config.num_heads));
   }
@@ -233,6 +241,7 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
   if (config.latent && config.latent->q_rank == 0 && config.qkv_bias) {
     fields.Fail("attention_bias", "is not supported where \"q_lora_rank\" is null");
   }
+  ReadFalcon(fields, config);
   ReadLayers(fields, arch, config.layers);
   ReadDelta(fields, config);
   ReadShortConvolutions(fields, config);

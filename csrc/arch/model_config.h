@@ -136,6 +136,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   const ArchSpec* arch = nullptr;               // static
   const ImageModel* image_model = nullptr;      // static; where the text model is another family's
   std::span<const ProjectionName> projections;  // static; of this checkpoint
+  std::span<const NormName> own_norms;          // static; empty: those of the family
   float norm_weight_offset = 0;                 // what its norms lack
 
   int64_t vocab_size = 0;
@@ -191,6 +192,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::span<const std::string_view> ignored_prefixes() const {
     return image_model == nullptr ? arch->ignored_prefixes : PartsForImages();
   }
+  std::span<const NormName> norms() const { return own_norms.empty() ? arch->norms : own_norms; }
   // What a draft head reads of its target in a row; 0 of another decoder.
   int64_t draft_input_size() const {
     return draft_head ? draft_head->num_target_states() * draft_head->target_hidden_size : 0;
@@ -304,6 +306,13 @@ void ReadLayerMath(const ConfigFields& fields, bool gelu_is_tanh, ModelConfig& c
 // the keys and values of the last layer of their kind in front of them, and have feed-forward
 // blocks of twice the size if use_double_wide_mlp.
 void ReadLayerSizes(const ConfigFields& fields, ModelConfig& config);
+
+// Of a family with arch.is_falcon, sets which norms the layers have, and whether their blocks are
+// parallel. Throws LoadError.
+//
+// Fields: new_decoder_architecture, parallel_attn (which the former makes true), and
+// num_ln_in_parallel_attn, the number of norms of a layer's input.
+void ReadFalcon(const ConfigFields& fields, ModelConfig& config);
 
 // Of a family with arch.has_delta_layers, sets config.delta if layers have linear attention, and
 // which ones. Throws LoadError.

@@ -182,7 +182,7 @@ bool ModelConfig::has_bias(LinearRole role) const {
 }
 
 bool ModelConfig::has_norm(const LayerConfig& layer, NormRole role) const {
-  if (std::ranges::find(arch->norms, role, &NormName::role) == arch->norms.end()) return false;
+  if (std::ranges::find(norms(), role, &NormName::role) == norms().end()) return false;
   if (role == NormRole::kQ && latent) return latent->q_rank > 0 && layer.attends();
   if (role == NormRole::kPostLayerInput) return layer_inputs.has_value();
   if (IsOfExpertsBeside(role)) return layer.has_experts;

@@ -29,12 +29,20 @@ inline constexpr ProjectionName kNumberedFfn[] = {
 inline constexpr auto kPhiProjections = Join(kSeparateQkv, kDenseOut, kNumberedFfn);
 inline constexpr auto kNanoChatProjections = Join(kSeparateQkv, kOut, kNumberedFfn);
 
-inline constexpr ProjectionName kGptNeoXProjections[] = {
-    {"attention.query_key_value", LinearRole::kQkv, Rows::kQkvOfGroups},
+inline constexpr ProjectionName kFusedGptNeoXQkv[] = {
+    {"attention.query_key_value", LinearRole::kQkv, Rows::kQkvOfGroups}};
+inline constexpr ProjectionName kSeparateGptNeoXQkv[] = {
+    {"attention.q_proj", LinearRole::kQkv, Rows::kQ},
+    {"attention.k_proj", LinearRole::kQkv, Rows::kKv},
+    {"attention.v_proj", LinearRole::kQkv, Rows::kValues},
+};
+inline constexpr ProjectionName kBehindGptNeoXQkv[] = {
     {"attention.dense", LinearRole::kOut, Rows::kHidden},
     {"mlp.dense_h_to_4h", LinearRole::kGateUp, Rows::kFfn},
     {"mlp.dense_4h_to_h", LinearRole::kDown, Rows::kHidden},
 };
+inline constexpr auto kGptNeoXProjections = Join(kFusedGptNeoXQkv, kBehindGptNeoXQkv);
+inline constexpr auto kSplitGptNeoXProjections = Join(kSeparateGptNeoXQkv, kBehindGptNeoXQkv);
 inline constexpr std::string_view kGptNeoXPrefixes[] = {"gpt_neox.", ""};
 inline constexpr std::string_view kGptNeoXHeads[] = {"embed_out.weight", "lm_head.weight"};
 inline constexpr ProjectionName kInternLm2Projections[] = {
@@ -282,6 +290,7 @@ inline constexpr ArchSpec kOtherDenseRows[] = {
      .defaults = {.num_attention_heads = 6, .final_soft_cap = 15.0}},
     {.architecture = "GPTNeoXForCausalLM",
      .projections = kGptNeoXProjections,
+     .split_projections = kSplitGptNeoXProjections,
      .norms = kPreNorms,
      .names = {.prefixes = kGptNeoXPrefixes,
                .embeddings = "embed_in.weight",

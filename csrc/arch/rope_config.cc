@@ -158,10 +158,11 @@ struct RopeReader {
   // the part.
   double PartWithoutField() const {
     if (fields.IsNull(std::string(arch.partial_rotary_field).c_str())) return 1.0;
-    if (!arch.reads_partial_rotary_factor || !fields.Has("rotary_dim")) {
+    const int64_t absent = std::min(arch.defaults.rotary_dim, head_dim);
+    if (!arch.reads_partial_rotary_factor || (absent == 0 && !fields.Has("rotary_dim"))) {
       return arch.defaults.partial_rotary_factor;
     }
-    const int64_t dim = fields.Integer("rotary_dim", std::nullopt, 1, head_dim);
+    const int64_t dim = fields.Integer("rotary_dim", absent, 1, head_dim);
     return static_cast<double>(dim) / static_cast<double>(head_dim);
   }
 

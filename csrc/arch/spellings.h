@@ -45,6 +45,7 @@ enum class Rows : uint8_t {
   kKeyValueUp,
   kLayerInput,
   kQkvOfGroups,     // of each KV head: the q heads that read it, its k and its v
+  kQvkOfFour,       // of each fourth of all heads: q, v and k
   kGatedQ,          // of each q head: its q, and the gates of what it attends to
   kAttentionGates,  // such gates alone; before q
   // Of layers with linear attention:
@@ -68,9 +69,9 @@ struct ProjectionName {
   Rows rows;
   std::string_view ending = ".weight";
   std::string_view bias_ending = ".bias";
-  // Of a tensor of all experts: it is [experts, columns, rows], and its rows alternate between
-  // those of the first half and those of the second (gate and up). Matrices that are stored as
-  // MXFP4 are not transposed.
+  // The tensor is [columns, rows], or, of all experts, [experts, columns, rows]; of these, the rows
+  // may alternate between those of the first half and those of the second (gate and up). Matrices
+  // that are stored as MXFP4 or as integers are not transposed.
   bool transposed = false;
   bool alternating = false;
   // Of a transposed one: it is not where the tensor has the shape of one that is not, as in

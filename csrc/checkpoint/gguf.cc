@@ -117,7 +117,8 @@ class Converter {
                     .bytes = tensor.bytes};
     const GgufTensorName* name =
         layer.empty() ? FindGgufTensorOutside(family_, stored) : FindGgufTensor(family_, stored);
-    const std::string before = layer.empty() ? "" : "model.layers." + std::string(layer) + '.';
+    const std::string before =
+        layer.empty() ? "" : std::string(family_.layers) + std::string(layer) + '.';
     std::string after = ending.empty() ? "" : '.' + std::string(ending);
     if (name == nullptr) {
       if (stored == "attn_qkv") return AddFusedQkv(file, info, KvHeads(layer), before, after, out);

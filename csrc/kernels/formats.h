@@ -111,12 +111,21 @@ constexpr int64_t KvElementBytes(KvFormat format) {
 }
 // What the others compute is in their names.
 //   kGelu         x times the normal distribution function of x
+//   kRelu         max(x, 0)
 //   kReluSquared  max(x, 0)^2
 //   kXielu        alpha_p x^2 + x / 2 for x > 0, else alpha_n (e^min(x, -1e-6) - 1 - x) + x / 2
 //                 (arXiv:2411.13010)
 //   kClampedSwiGlu  with a gate g and u, which is cut to [-limit, limit]: (u + 1) h / (1 +
 //   e^(-sharpness
 //                 h)) for h = min(g, limit)
-enum class Activation : uint8_t { kSilu, kGeluTanh, kReluSquared, kXielu, kClampedSwiGlu, kGelu };
+enum class Activation : uint8_t {
+  kSilu,
+  kGeluTanh,
+  kReluSquared,
+  kXielu,
+  kClampedSwiGlu,
+  kGelu,
+  kRelu,
+};
 
 }  // namespace mlc_native::kernels

@@ -164,13 +164,15 @@ MLC_NATIVE_PRIVATE_API void Linear(const Cpu& cpu, const PackedLinear& w, const 
 
 // ---- Embedding ----
 
-// out[i, 0:k] = scale * row ids[i] of the [n, k] table; ids in [0, n).
+// out[i, 0:k] = scale * row ids[i] of the [n, k] table; ids in [0, n). GatherRows may add it
+// instead.
 struct GatherArgs {
   const int32_t* ids = nullptr;
   int64_t m = 0;
   float scale = 1.0f;
   float* out = nullptr;
   int64_t ldo = 0;
+  bool adds = false;
 };
 MLC_NATIVE_PRIVATE_API void GatherPackedRows(
     const Cpu& cpu, const PackedLinear& table,

@@ -259,6 +259,7 @@ void PackLinear(const PackedLinear& w, int64_t row_offset, const PackCodes& sour
 void GatherPackedRows(const Cpu& cpu, const PackedLinear& table, const GatherArgs& args) {
   CheckPacked(table);
   CheckIds(args, table.n);
+  MLC_CHECK(!args.adds);
   if (cpu.profile != nullptr) {
     const PanelLayout layout = LayoutOf(table.format);
     CountRows(*cpu.profile, args.m, table.k, layout.Groups(table.k) * layout.GroupBytes(1));
@@ -285,7 +286,10 @@ void GatherRows(const Cpu& cpu, const RowTable& table, const GatherArgs& args) {
         const auto* from =
             static_cast<const typename Codec::Storage*>(table.data) + args.ids[i] * table.ld;
         float* out = args.out + i * args.ldo;
-        for (int64_t j = 0; j < table.k; ++j) out[j] = Codec::Decode(from[j]) * args.scale;
+        for (int64_t j = 0; j < table.k; ++j) {
+          const float value = Codec::Decode(from[j]) * args.scale;
+          out[j] = args.adds ? out[j] + value : value;
+        }
       }
     });
   });

@@ -82,6 +82,8 @@ double Activated(double x, const ActivationShape& shape) {
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case Activation::kGelu:
       return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::kRelu:
+      return x > 0 ? x : 0;
     case Activation::kReluSquared:
       return x > 0 ? x * x : 0;
     case Activation::kXielu:

@@ -56,6 +56,7 @@ constexpr Renamed kNumbers[] = {
     {"attention.layer_norm_epsilon", "layer_norm_eps"},
     {"attention.layer_norm_epsilon", "norm_epsilon"},
     {"attention.layer_norm_epsilon", "norm_eps"},
+    {"attention.layer_norm_epsilon", "layer_norm_epsilon"},
     {"attention.clamp_kqv", "clip_qkv"},
     {"rope.freq_base_swa", "rope_local_base_freq"},
     {"attn_logit_softcapping", "attn_logit_softcapping"},
@@ -176,11 +177,22 @@ class ConfigWriter {
     Add("is_causal", file_.Bool(Key("attention.causal")));
     json_.Add("attention_out_bias", Has("blk.0.attn_output.bias"));
     json_.Add("mlp_bias", Has("blk.0.ffn_up.bias")).Add("lm_head_bias", Has("output.bias"));
-    json_.Add("use_parallel_residual", !Has("blk.0.ffn_norm.weight"));
+    json_.Add("use_parallel_residual",
+              file_.Bool(Key("use_parallel_residual")).value_or(!Has("blk.0.ffn_norm.weight")));
     json_.Add("tie_word_embeddings", !Has("output.weight"));
+    if (family_.splits_qkv) WriteFusedProjections(qkv_bias);
     if (const auto embeddings = parts_.Find("token_embd.weight"); embeddings.tensor != nullptr) {
       json_.Add("vocab_size", embeddings.tensor->shape[0]);
     }
+  }
+
+  // Of families whose folders have q, k and v in one tensor. All of Falcon's are as its last ones.
+  void WriteFusedProjections(bool qkv_bias) {
+    json_.Add("has_split_projections", true);
+    json_.Add("multi_query", file_.IntegerOfLayers(Key("attention.head_count_kv")) == 1);
+    if (family_.name != "falcon") return;
+    json_.Add("bias", qkv_bias).Add("new_decoder_architecture", true);
+    json_.Add("num_ln_in_parallel_attn", Has("blk.0.attn_norm_2.weight") ? 2 : 1);
   }
 
   // Whether a key says something else where heads are made of latents, or layers differ.
@@ -296,7 +308,8 @@ class ConfigWriter {
         file_.IntegerOfLayers(Key("attention.key_length")).value_or(*hidden / *heads);
     const int64_t rotated = file_.Integer(Key("rope.dimension_count")).value_or(dim);
     if (dim > 0 && !family_.lacks_ropes) {
-      json_.Add("partial_rotary_factor", static_cast<double>(rotated) / static_cast<double>(dim));
+      const double part = static_cast<double>(rotated) / static_cast<double>(dim);
+      for (const char* field : {"partial_rotary_factor", "rotary_pct"}) json_.Add(field, part);
     }
     if (family_.name == "gemma2" || family_.name == "gemma3") {
       // The two models with another scale have a number of layers of their own.
@@ -349,7 +362,7 @@ class ConfigWriter {
   void WriteRope() {
     RefuseSections();
     const double base = file_.Number(Key("rope.freq_base")).value_or(10000.0);
-    json_.Add("rope_theta", base);
+    for (const char* field : {"rope_theta", "rotary_emb_base"}) json_.Add(field, base);
     if (family_.name == "olmo2" && IsVariant()) {  // whose layers with a window have their own
       json_.Name("rope_parameters").BeginObject().Name("sliding_attention").BeginObject();
       json_.Add("rope_theta", file_.Number(Key("rope.freq_base_swa")).value_or(base));

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <string>
 
+#include "model_files/gguf_gpt_names.h"
 #include "model_files/gguf_hybrid_names.h"
 #include "support/json.h"
 
@@ -12,6 +13,7 @@ namespace {
 
 constexpr char kArchitecture[] = "general.architecture";
 constexpr char kLayerNormEps[] = "attention.layer_norm_epsilon";
+constexpr char kGptLayers[] = "transformer.h.";
 
 // ---- Names of tensors ----
 
@@ -326,6 +328,32 @@ constexpr GgufFamily kFamilies[] = {
      .architecture = "OlmoForCausalLM",
      .interleaves_heads = true,
      .norm_eps = kLayerNormEps},
+    {.name = "gpt2",
+     .architecture = "GPT2LMHeadModel",
+     .layers = kGptLayers,
+     .splits_qkv = true,
+     .lacks_ropes = true,
+     .norm_eps = kLayerNormEps,
+     .names = kGgufGpt},
+    {.name = "starcoder",
+     .architecture = "GPTBigCodeForCausalLM",
+     .layers = kGptLayers,
+     .splits_qkv = true,
+     .lacks_ropes = true,
+     .norm_eps = kLayerNormEps,
+     .names = kGgufGpt},
+    {.name = "gptneox",
+     .architecture = "GPTNeoXForCausalLM",
+     .layers = "gpt_neox.layers.",
+     .splits_qkv = true,
+     .norm_eps = kLayerNormEps,
+     .names = kGgufGptNeoX},
+    {.name = "falcon",
+     .architecture = "FalconForCausalLM",
+     .layers = kGptLayers,
+     .splits_qkv = true,
+     .norm_eps = kLayerNormEps,
+     .names = kGgufFalcon},
     {.name = "apertus", .architecture = "ApertusForCausalLM", .names = kApertus},
 };
 

@@ -36,6 +36,9 @@ struct GgufFamily {
   std::string_view of_sigmoids{};
   // Likewise where queries are scaled by their positions.
   std::string_view of_scaled_queries{};
+  std::string_view layers = "model.layers.";  // how tensors in layers begin in a folder
+  // q, k and v are one tensor in a folder; here they are three, or one in another order.
+  bool splits_qkv = false;
   // The rows of a head of q and k alternate between its halves, for a rotation of neighbours.
   bool interleaves_heads = false;
   bool is_latent = false;         // attention: the sizes of its heads have keys of their own

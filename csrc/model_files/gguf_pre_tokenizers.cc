@@ -39,6 +39,13 @@ constexpr std::string_view kDeepSeekWords[] = {
     R"([一-龥ࠀ-一가-퟿]+)",
     R"(\p{N}+)"};
 
+// Punctuation, the words of GPT-2, and digits in threes. Falcon's tokenizer.json has kinds of its
+// own for them, and cuts in front of digits, too, across which no merge goes.
+constexpr std::string_view kFalconWords[] = {
+    R"([\p{P}$+<=>^~|`]+)",
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+    R"([0-9][0-9][0-9])"};
+
 constexpr GgufPreTokenizer kGpt2{};
 // Of GPT-NeoX and what is made from it.
 constexpr GgufPreTokenizer kGptNeoX{.composes = true};
@@ -56,6 +63,7 @@ constexpr GgufPreTokenizer kTekken{
 constexpr GgufPreTokenizer kGpt4o{.regexes = kGpt4oWords};
 constexpr GgufPreTokenizer kKimi{.regexes = kKimiWords};
 constexpr GgufPreTokenizer kSeed{.regexes = kSeedWords};
+constexpr GgufPreTokenizer kFalcon{.regexes = kFalconWords};
 constexpr GgufPreTokenizer kDeepSeek{.regexes = kDeepSeekWords};
 constexpr GgufPreTokenizer kDeepSeekV3{.regexes = kDeepSeekV3Words};
 
@@ -70,6 +78,7 @@ constexpr Named kNamed[] = {
     {"olmo", kGptNeoX},
     {"exaone4", kGpt2},
     {"granite-docling", kGpt2},
+    {"falcon", kFalcon},
     {"smollm", kGpt2Digits},
     {"starcoder", kGpt2Digits},
     {"refact", kGpt2Digits},

@@ -75,6 +75,10 @@ void Transformer::Ops::GatherEmbeddings(const Activations& out) {
   } else {
     kernels::GatherRows(model_.cpu_, weights.embeddings, args);
   }
+  if (weights.positions.data == nullptr) return;
+  kernels::GatherRows(
+      model_.cpu_, weights.positions,
+      {.ids = positions(), .m = num_rows_, .out = out.data, .ldo = out.width, .adds = true});
 }
 
 // ---- Norms ----

@@ -28,6 +28,7 @@ struct CpuDecoderWeights : DecoderWeights<kernels::PackedLinear, const float*> {
   kernels::RowTable embeddings;             // data is null if they are packed
   kernels::PackedLinear packed_embeddings;  // tied: the head
   kernels::RowTable layer_embeddings;       // of the inputs of all layers; data is null: none
+  kernels::RowTable positions;              // likewise; of row p, what is added at position p
   WeightMemory memory;
   WeightMemory shared;  // of a draft head: its target's, where it has no matrices of its own
   ModelDescription description;  // without what the device adds

@@ -86,6 +86,16 @@ void AddEmbeddingsAndHead(WeightMap* map, const ModelConfig& config, const Weigh
   map->head_bias = map->AddWhole(ParameterForm::kVector, names.head_bias, {config.vocab_size});
 }
 
+// Rows in front of that of position 0 are left out.
+void AddPositions(WeightMap* map, const ModelConfig& config, const std::string& prefix) {
+  const PositionTable& table = config.arch->positions;
+  if (table.name.empty()) return;
+  map->positions = map->AddWhole(ParameterForm::kTable, prefix + std::string(table.name),
+                                 {config.max_positions, config.hidden_size});
+  if (table.first == 0) return;
+  map->slots.back().part = {.num_rows = table.first + config.max_positions, .first = table.first};
+}
+
 // Of a decoder whose layers have inputs.
 void AddLayerInputs(WeightMap* map, const ModelConfig& config, const std::string& prefix) {
   if (!config.layer_inputs) return;
@@ -123,6 +133,7 @@ WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {
   WeightMap map;
   const TensorNames& tensors = config.arch->names;
   AddEmbeddingsAndHead(&map, config, names);
+  AddPositions(&map, config, names.prefix);
   AddLayerInputs(&map, config, names.prefix);
   for (size_t i = 0; i < config.layers.size(); ++i) {
     AddLayer(config, config.layers[i], names,

@@ -29,7 +29,7 @@ class LayerBuilder {
       }
     }
     if (layer_.has_experts) AddExperts(*names.experts);
-    for (const NormName& norm : config_.arch->norms) {
+    for (const NormName& norm : config_.norms()) {
       if (config_.has_norm(layer_, norm.role)) AddNorm(norm);
     }
     for (const VectorName& vector : config_.arch->vectors) {
@@ -185,6 +185,8 @@ class LayerBuilder {
                .transposed = projection.transposed,
                .alternating = projection.alternating,
                .may_be_plain = projection.may_be_plain};
+    } else if (!IsOfExperts(role)) {
+      place.transposed = projection.transposed;
     }
     map_.slots.push_back({name + std::string(projection.ending),
                           {rows, config_.linear_columns(layer_, role)},

@@ -11,6 +11,7 @@ int64_t RowsOfProjection(const ModelConfig& config, const LayerConfig& layer, Ro
       return config.kv_size(layer);
     case Rows::kQkv:
     case Rows::kQkvOfGroups:
+    case Rows::kQvkOfFour:
       return config.qkv_size(layer);
     case Rows::kHidden:
       return config.hidden_size;
@@ -70,10 +71,12 @@ int64_t RowsOfProjection(const ModelConfig& config, const LayerConfig& layer, Ro
 }
 
 std::vector<RunOfGroup> RunsOfGroups(const ModelConfig& config, Rows rows) {
-  const int64_t q = config.q_size(), size = config.head_dim;
+  const int64_t q = config.q_size(), kv = config.kv_size(), size = config.head_dim;
   switch (rows) {
     case Rows::kQkvOfGroups:
-      return {{q / config.num_kv_heads, 0}, {size, q}, {size, q + config.kv_size()}};
+      return {{q / config.num_kv_heads, 0}, {size, q}, {size, q + kv}};
+    case Rows::kQvkOfFour:
+      return {{q / 4, 0}, {kv / 4, q + kv}, {kv / 4, q}};
     case Rows::kGatedQ:
       return {{size, q}, {size, 0}};  // gates come before the queries
     case Rows::kDeltaInputsOfGroups: {

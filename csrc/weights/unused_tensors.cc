@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMaxNamesInError = 8;
 
-// Buffers that are not needed: derived ones of old checkpoints (of GPT-NeoX also masks), the
+// Buffers that are not needed: derived ones of old checkpoints (of some families also masks), the
 // constants of xIELU, and what is part of the configuration of a GGUF file.
 bool IsKnownBuffer(const std::string& name) {
   constexpr std::string_view kEndings[] = {"rotary_emb.inv_freq",
@@ -19,6 +19,9 @@ bool IsKnownBuffer(const std::string& name) {
                                            "act_fn.eps",
                                            "attention.bias",
                                            "attention.masked_bias",
+                                           "attn.bias",
+                                           "attn.masked_bias",
+                                           "attn.causal_mask",
                                            "rope_freqs.weight",
                                            "rope_factors_long.weight",
                                            "rope_factors_short.weight"};
@@ -58,7 +61,7 @@ bool IsOfKeys(const ModelConfig& config, std::string_view name) {
     return norm.role == NormRole::kK && name.starts_with(norm.name);
   };
   return std::ranges::any_of(config.projections, is_one) ||
-         std::ranges::any_of(config.arch->norms, is_norm);
+         std::ranges::any_of(config.norms(), is_norm);
 }
 
 // Whether it is one of a layer that reads the keys and values of another one. The released

@@ -146,7 +146,8 @@ CpuDecoderWeights ViewWeights(const WeightLayout& layout, const kernels::CpuKern
     const Parameter& parameter = map.parameters[p];
     return form.Linear({layout.plan().formats[p], parameter.rows, parameter.columns, data(p)});
   };
-  CpuDecoderWeights weights{map.View(layout.plan().dtype, matrix, vector), {}, {}, {}, {}, {}, {}};
+  CpuDecoderWeights weights{
+      map.View(layout.plan().dtype, matrix, vector), {}, {}, {}, {}, {}, {}, {}};
   weights.packed_embeddings = weights.head.matrix;
   const auto table = [&](size_t p) {
     if (p == kAbsent) return kernels::RowTable{};
@@ -159,6 +160,7 @@ CpuDecoderWeights ViewWeights(const WeightLayout& layout, const kernels::CpuKern
   };
   weights.embeddings = table(map.embeddings);
   weights.layer_embeddings = table(map.layer_inputs.embeddings);
+  weights.positions = table(map.positions);
   weights.memory = std::move(memory);
   weights.description = layout.plan().description;
   return weights;

@@ -119,6 +119,7 @@ struct WeightMap {
   size_t head = 0;  // absent of a draft head that has its target's
   size_t head_bias = kAbsent;
   size_t embeddings = kAbsent;  // absent when tied, and when they are the target's
+  size_t positions = kAbsent;   // rows that are added to the embeddings
 
   // What all devices have of a decoder's weights; matrix(p) and vector(p) make views of parameters.
   template <typename MatrixFn, typename VectorFn>

@@ -140,7 +140,7 @@ def load_tokenizer(
     of this name, and ``trust_regexes`` is ``trust_tokenizer_regexes``.
     """
     if not has_file(folder / "tokenizer.json"):
-        _refuse_sentencepiece(folder)
+        _refuse_other_tokenizers(folder)
         return None, None
     tokenizer = Tokenizer(folder, trust_regexes=trust_regexes)
     source = None if chat_template is None else _template_source(chat_template)
@@ -173,16 +173,23 @@ def _template_source(setting: str) -> str:
     return read_text(path, MAX_TEMPLATE_BYTES)
 
 
-def _refuse_sentencepiece(folder: Path) -> None:
-    """Raises LoadError for a folder whose only tokenizer is a file of SentencePiece."""
-    path = folder / "tokenizer.model"
-    if not path.exists():
+# Of SentencePiece, and of byte-level BPE as GPT-2 and OPT have it on the hub.
+_OTHER_TOKENIZERS = (("tokenizer.model",), ("vocab.json", "merges.txt"))
+
+
+def _refuse_other_tokenizers(folder: Path) -> None:
+    """Raises LoadError for a folder whose only tokenizer is in files of another form."""
+    found = [
+        names for names in _OTHER_TOKENIZERS if all((folder / name).exists() for name in names)
+    ]
+    if not found:
         return
-    refuse_lfs_pointer(path)
+    for name in found[0]:
+        refuse_lfs_pointer(folder / name)
     raise load_error(
         "tokenizer.json",
-        f"{folder} has tokenizer.model and no tokenizer.json, which is what is read; write it "
-        'with: python -c "from transformers import AutoTokenizer as T; '
+        f"{folder} has {', '.join(found[0])} and no tokenizer.json, which is what is read; write "
+        'it with: python -c "from transformers import AutoTokenizer as T; '
         f"T.from_pretrained('{folder}').save_pretrained('{folder}')\"",
     )
 

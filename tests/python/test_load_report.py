@@ -268,6 +268,16 @@ def test_a_tokenizer_of_sentencepiece(folder: Path) -> None:
         MLCEngine(str(folder), "cpu")
 
 
+def test_a_tokenizer_of_the_first_byte_level_models(folder: Path) -> None:
+    """GPT-2's and OPT's files of the hub; a vocabulary alone is of no known kind."""
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.json").write_text('{"a": 0}')
+    MLCEngine(str(folder), "cpu").terminate()
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    with pytest.raises(LoadError, match=r"has vocab\.json, merges\.txt and no .*AutoTokenizer"):
+        MLCEngine(str(folder), "cpu")
+
+
 @pytest.mark.parametrize(("architectures", "kept"), [(None, False), ([], True)])
 def test_missing_architectures(folder: Path, architectures: Any, kept: bool) -> None:
     config = json.loads((folder / "config.json").read_text())

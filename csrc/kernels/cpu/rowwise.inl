@@ -187,6 +187,8 @@ inline void WithActivation(const ActivateArgs& a, F f) {
       return f([](Vec x) { return GeluTanh(x); }, itself);
     case Activation::kGelu:
       return f([](Vec x) { return Gelu(x); }, itself);
+    case Activation::kRelu:
+      return f([](Vec x) { return Max(x, Vec::Zero()); }, itself);
     case Activation::kReluSquared:
       return f([](Vec x) { return ReluSquared(x); }, itself);
     case Activation::kXielu:

@@ -39,9 +39,12 @@ __device__ inline void Activated(const ActivationRule& rule, float (&gate)[kCoun
       up[i] = (up[i] < -rule.limit ? -rule.limit : up[i]) + 1.0f;
     }
   }
-  if (rule.activation == Activation::kReluSquared) {
+  if (rule.activation == Activation::kReluSquared || rule.activation == Activation::kRelu) {
+    const bool is_squared = rule.activation == Activation::kReluSquared;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) gate[i] = gate[i] > 0.0f ? gate[i] * gate[i] : 0.0f;
+    for (int i = 0; i < kCount; ++i) {
+      gate[i] = gate[i] > 0.0f ? gate[i] * (is_squared ? gate[i] : 1.0f) : 0.0f;
+    }
   } else if (rule.activation == Activation::kGelu) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) gate[i] = Gelu(gate[i]);

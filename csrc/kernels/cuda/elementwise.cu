@@ -18,7 +18,8 @@ __global__ void EmbedKernel(const EmbedArgs args) {
   const int64_t vectors = args.k / kVector;
   const int64_t i = GlobalThread();
   if (i >= args.m * vectors) return;
-  int64_t id = args.ids[i / vectors];
+  const int64_t row = i / vectors;
+  int64_t id = args.ids[row];
   if (id < 0) {
     id = args.sampled[-1 - id];
     if (id < 0) id = 0;  // the row could not be sampled and is being ended, so any token is fine
@@ -29,6 +30,14 @@ __global__ void EmbedKernel(const EmbedArgs args) {
   LoadFloats(static_cast<const T*>(args.table) + id * args.k + column, x);
 #pragma unroll
   for (int j = 0; j < kVector; ++j) x[j] *= args.scale;
+  if (args.position_table != nullptr) {
+    float of_position[kVector];
+    const int64_t position = args.positions[row];
+    LoadFloats(static_cast<const T*>(args.position_table) + position * args.k + column,
+               of_position);
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) x[j] += of_position[j];
+  }
   StoreFloats(args.out + i * kVector, x);
 }
 

@@ -11,7 +11,8 @@
 namespace mlc_native::kernels::cuda {
 
 // out[i, 0:k] = scale * row ids[i] of the table [n, k]. An id below zero is sampled[-1 - id], or,
-// with sampled_ids, what that token stands for: sampled_ids[sampled[-1 - id]].
+// with sampled_ids, what that token stands for: sampled_ids[sampled[-1 - id]]. With position_table
+// [.., k], row positions[i] of it is added.
 struct EmbedArgs {
   DType dtype = DType::kBFloat16;
   const void* table = nullptr;
@@ -19,6 +20,8 @@ struct EmbedArgs {
   const int32_t* ids = nullptr;
   const int32_t* sampled = nullptr;
   const int32_t* sampled_ids = nullptr;
+  const void* position_table = nullptr;
+  const int32_t* positions = nullptr;
   int64_t m = 0;
   float scale = 1.0f;
   float* out = nullptr;  // [m, k]

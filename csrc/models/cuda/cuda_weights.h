@@ -30,8 +30,9 @@ struct CudaRope {
 struct CudaDecoderWeights : DecoderWeights<CudaMatrix, const void*> {
   const void* embeddings = nullptr;        // [vocab, hidden]
   const void* layer_embeddings = nullptr;  // [vocab, inputs of all layers]; null: none
-  std::vector<CudaRope> ropes;             // as ModelConfig::ropes
-  const float* query_scales = nullptr;     // [positions]; null: none
+  const void* positions = nullptr;      // [positions, hidden], added to the embeddings; null: none
+  std::vector<CudaRope> ropes;          // as ModelConfig::ropes
+  const float* query_scales = nullptr;  // [positions]; null: none
   // Of a draft head: the token of the target of each of its own; null: the same.
   const int32_t* target_ids = nullptr;
 };

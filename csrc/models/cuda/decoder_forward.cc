@@ -95,6 +95,8 @@ void CudaDecoder::Ops::GatherEmbeddings() const {
                         .ids = batch_.token_ids,
                         .sampled = batch_.sampled,
                         .sampled_ids = weights_.target_ids,
+                        .position_table = weights_.positions,
+                        .positions = batch_.positions,
                         .m = num_rows_,
                         .scale = config_.EmbeddingScale(weights_.dtype),
                         .out = residual_},

@@ -85,13 +85,14 @@ CudaDecoderWeights View(const WeightLayout& layout, std::byte* memory) {
     return CudaMatrix{
         .format = plan.formats[p], .data = vector(p), .n = parameter.rows, .k = parameter.columns};
   };
-  CudaDecoderWeights view{plan.map.View(plan.dtype, matrix, vector), {}, {}, {}, {}, {}};
+  CudaDecoderWeights view{plan.map.View(plan.dtype, matrix, vector), {}, {}, {}, {}, {}, {}};
   const bool is_draft_head = plan.map.entry.fuse.matrix != kAbsent;
   const bool tied = plan.map.embeddings == kAbsent && !is_draft_head;
   const size_t table = tied ? plan.map.head : plan.map.embeddings;
   if (table != kAbsent) view.embeddings = vector(table);
   const size_t layer_table = plan.map.layer_inputs.embeddings;
   if (layer_table != kAbsent) view.layer_embeddings = vector(layer_table);
+  if (plan.map.positions != kAbsent) view.positions = vector(plan.map.positions);
   return view;
 }
 

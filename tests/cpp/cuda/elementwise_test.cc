@@ -35,6 +35,34 @@ TEST_F(ElementwiseTest, EmbedsIdsAndSampledTokens) {
   }
 }
 
+TEST_F(ElementwiseTest, EmbedsTokensAtTheirPositions) {
+  const int64_t k = 40;
+  for (DType dtype : kDTypes) {
+    const Floats table = Random(dtype, 9 * k), of_positions = Random(dtype, 7 * k, 4);
+    const std::vector<int32_t> meant{3, 5, 0, 8}, at{6, 0, 2, 2};
+    DeviceBytes device_table(Encode(dtype, table)), positions(Encode(dtype, of_positions));
+    DeviceArray<int32_t> ids(std::vector<int32_t>{3, -1, 0, 8}), sampled(std::vector<int32_t>{5}),
+        device_at(at);
+    DeviceArray<float> out(meant.size() * k);
+    Embed({.dtype = dtype,
+           .table = device_table.data(),
+           .k = k,
+           .ids = ids.data(),
+           .sampled = sampled.data(),
+           .position_table = positions.data(),
+           .positions = device_at.data(),
+           .m = static_cast<int64_t>(meant.size()),
+           .scale = 0.5f,
+           .out = out.data()},
+          nullptr);
+    const Floats got = out.Download();
+    for (size_t i = 0; i < got.size(); ++i) {
+      const size_t row = i / k, column = i % k;
+      ASSERT_EQ(got[i], 0.5f * table[meant[row] * k + column] + of_positions[at[row] * k + column]);
+    }
+  }
+}
+
 TEST_F(ElementwiseTest, EmbedsWhatSampledTokensStandFor) {
   const int64_t k = 8;
   const Floats table = Random(DType::kFloat32, 9 * k);
@@ -203,6 +231,7 @@ TEST_F(ElementwiseTest, Activates) {
          {reference::ActivationShape{.activation = Activation::kSilu},
           {.activation = Activation::kGeluTanh},
           {.activation = Activation::kGelu, .gated = false},
+          {.activation = Activation::kRelu, .gated = false},
           {.activation = Activation::kReluSquared, .gated = false},
           {.activation = Activation::kXielu, .gated = false},
           {.activation = Activation::kClampedSwiGlu, .sharpness = 1.702, .limit = 7}}) {

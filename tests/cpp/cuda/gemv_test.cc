@@ -93,6 +93,7 @@ TEST_F(GemvTest, Activates) {
     for (WeightFormat format : FormatsWith(dtype)) {
       for (const ActivationRule& rule :
            {ActivationRule{}, ActivationRule{.activation = Activation::kGeluTanh},
+            ActivationRule{.activation = Activation::kRelu, .gated = false},
             ActivationRule{.activation = Activation::kReluSquared, .gated = false},
             ActivationRule{
                 .activation = Activation::kClampedSwiGlu, .sharpness = 1.702f, .limit = 3}}) {

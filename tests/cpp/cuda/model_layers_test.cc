@@ -14,6 +14,8 @@ TEST(CudaModel, APromptIsTheSameInEveryChunk) {
   for (const auto& [architecture, fields] : {std::pair{"Gemma4ForCausalLM", kGemma4Dense},
                                              {"Gemma4ForCausalLM", kGemma4Inputs},
                                              {"Gemma4ForCausalLM", kGemma4Experts},
+                                             {"GPT2LMHeadModel", ""},
+                                             {"OPTForCausalLM", ""},
                                              {"NemotronHForCausalLM", kSingleBlocks},
                                              {"NemotronHForCausalLM", kSingleBlockExperts},
                                              {"FalconH1ForCausalLM", kBesideMamba}}) {

@@ -101,6 +101,12 @@ TEST(CudaSteps, RunningAheadChangesNothing) {
   EXPECT_NE(Answering(*model, penalties).Run(false), greedy);
 }
 
+TEST(CudaSteps, WhatIsDrawnIsEmbeddedAtItsPosition) {
+  TinyModel tiny("OPTForCausalLM");
+  const auto model = tiny.OnDevice();
+  EXPECT_EQ(Answering(*model, Greedy()).Run(true), Answering(*model, Greedy()).Run(false));
+}
+
 // The CPU's draw from the CPU's logits of the same prompt.
 SampleResult DrawnOnCpu(TinyModel& tiny, const GenerationConfig& config,
                         std::span<const int32_t> allowed) {

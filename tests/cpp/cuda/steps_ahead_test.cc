@@ -50,10 +50,10 @@ void ExpectSame(const DrawnToken& got, const DrawnToken& want) {
   EXPECT_EQ(got.result.token.logprob, want.result.token.logprob);
 }
 
-TEST(CudaStepsAhead, BeginWhereTheGuessesWereRight) {
+void ExpectToBeginWhereTheGuessesWereRight(const char* architecture) {
   constexpr int32_t kNumGuesses = 3;
   constexpr int32_t kGuessPlace = 40;
-  TinyModel tiny(kArchitecture, kFields);
+  TinyModel tiny(architecture, kFields);
   const GenerationConfig config = SampledWithLogprobs();
   const auto reference = tiny.OnDevice("bfloat16");
   const std::vector<DrawnToken> want = OneByOne(*reference, config, 8);
@@ -124,6 +124,14 @@ TEST(CudaStepsAhead, BeginWhereTheGuessesWereRight) {
     memory->Read(20, block);
     EXPECT_EQ(block, (std::vector<int32_t>{1, token(static_cast<size_t>(num_right) + 3)}));
   }
+}
+
+TEST(CudaStepsAhead, BeginWhereTheGuessesWereRight) {
+  ExpectToBeginWhereTheGuessesWereRight(kArchitecture);
+}
+
+TEST(CudaStepsAhead, EmbedTheirPositionsWhichTheDeviceFinds) {
+  ExpectToBeginWhereTheGuessesWereRight("OPTForCausalLM");
 }
 
 TEST(CudaStepsAhead, PlacesOutsideOfTheMemoryAreRefused) {

@@ -4,6 +4,7 @@
 #include "kernels/packed_format.h"
 #include "kernels/test_util.h"
 #include "support/check.h"
+#include "support/half.h"
 
 namespace mlc_native::kernels {
 namespace {
@@ -256,6 +257,30 @@ TEST_P(LinearTest, GathersRowsOfTables) {
     for (int64_t i = 0; i < m; ++i) {
       for (int64_t j = 0; j < k; ++j) {
         ASSERT_EQ(packed_out.data[i * packed_out.ld + j], 3.0f * w.dense[ids[i] * k + j]);
+      }
+    }
+  }
+}
+
+TEST_P(LinearTest, AddsRowsOfTables) {
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    const int64_t n = 9, k = 41;
+    const std::vector<int32_t> ids = {8, 0, 3, 3};
+    const auto m = static_cast<int64_t>(ids.size());
+    Floats table = Random(n * k, 5), before = Random(m * k, 6);
+    std::vector<std::byte> stored(table.size() * DTypeSize(dtype));
+    for (size_t i = 0; i < table.size(); ++i) {
+      StoreElement(dtype, stored.data(), static_cast<int64_t>(i), table[i]);
+      table[i] = LoadElement(dtype, stored.data(), static_cast<int64_t>(i));
+    }
+    Poisoned out(m, k, 3);
+    out.Fill(before);
+    GatherRows(Threads(2), {.dtype = dtype, .data = stored.data(), .n = n, .k = k, .ld = k},
+               {.ids = ids.data(), .m = m, .out = out.data.data(), .ldo = out.ld, .adds = true});
+    out.ExpectPaddingUntouched();
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t j = 0; j < k; ++j) {
+        ASSERT_EQ(out.data[i * out.ld + j], before[i * k + j] + table[ids[i] * k + j]);
       }
     }
   }

@@ -269,8 +269,8 @@ TEST_P(RowwiseTest, RopeMatchesReferenceAndLeavesTheRestAlone) {
 }
 
 TEST_P(RowwiseTest, ActivateMatchesReferenceAlsoInPlace) {
-  for (Activation activation :
-       {Activation::kSilu, Activation::kGeluTanh, Activation::kReluSquared, Activation::kGelu}) {
+  for (Activation activation : {Activation::kSilu, Activation::kGeluTanh, Activation::kRelu,
+                                Activation::kReluSquared, Activation::kGelu}) {
     for (int64_t ffn : {1, 5, 8, 33, 256}) {
       const int64_t m = 6;
       Floats x = Random(m * 2 * ffn, 12);
@@ -304,8 +304,8 @@ TEST_P(RowwiseTest, ActivateMatchesReferenceAlsoInPlace) {
 }
 
 TEST_P(RowwiseTest, ActivateWithoutAGate) {
-  for (Activation activation : {Activation::kSilu, Activation::kGeluTanh, Activation::kReluSquared,
-                                Activation::kXielu, Activation::kGelu}) {
+  for (Activation activation : {Activation::kSilu, Activation::kGeluTanh, Activation::kRelu,
+                                Activation::kReluSquared, Activation::kXielu, Activation::kGelu}) {
     const int64_t m = 3, ffn = 41;
     const reference::ActivationShape shape{
         .ffn = ffn, .activation = activation, .gated = false, .alpha_p = 0.8, .alpha_n = 1.3};

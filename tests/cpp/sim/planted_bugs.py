@@ -29,6 +29,7 @@ from planted import (
     engine,
     guesses_ahead,
     latent_experts,
+    learned_positions,
     recurrent,
     recurrent_drafts,
     shards,
@@ -52,6 +53,7 @@ PARTS_OF_BUGS = (
     blocks_on_gpus,
     chunks_and_gates,
     decays_of_channels,
+    learned_positions,
 )
 BUGS = [bug for part in PARTS_OF_BUGS for bug in part.BUGS]
 

@@ -142,6 +142,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "tiny-apertus": {},
     "tiny-jais2": {"head_dim": 16},
     "tiny-olmo": {},
+    "tiny-gpt2": {},
+    "tiny-gpt_bigcode": {},
+    "tiny-gpt_neox": {},
+    "tiny-falcon": {},
+    "tiny-falcon_new": {},
 }
 # Of a family, what is read from other keys and tensors.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -203,6 +208,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
             }
         },
     ),
+    "falcon-one-norm": (
+        "tiny-falcon_new",
+        {"num_ln_in_parallel_attn": 1, "bias": False, "tie_word_embeddings": True},
+    ),
+    "gpt_neox-one-after-the-other": ("tiny-gpt_neox", {"use_parallel_residual": False}),
+    "gpt2-own-head": ("tiny-gpt2", {"tie_word_embeddings": False}),
     "value-heads-that-share-blocks": ("tiny-qwen3_5_text", {"mtp_num_hidden_layers": 1}),
     "one-value-head-of-each-key-head": (
         "tiny-qwen3_5_text",

@@ -16,6 +16,7 @@ import gguf
 import numpy as np
 from gguf import MODEL_ARCH as Arch
 from gguf_gemma4 import add_gemma4_factors, add_gemma4_sizes, gemma4_change
+from gguf_gpt import GPT, GPT_ARCHITECTURES, add_gpt_numbers, gpt_change
 from gguf_hybrid import HYBRID, add_hybrid_sizes, hybrid_change, nextn_name
 from gguf_kimi import KIMI, add_kimi_sizes, as_deepseek, kimi_change
 from gguf_lfm2 import LFM2, add_lfm2_sizes, lfm2_change
@@ -84,6 +85,7 @@ ARCHITECTURES = {
     "ApertusForCausalLM": Arch.APERTUS,
     "Jais2ForCausalLM": Arch.JAIS2,
     "OlmoForCausalLM": Arch.OLMO,
+    **GPT_ARCHITECTURES,
     **MAMBA_ARCHITECTURES,
 }
 PERMUTED = {
@@ -196,6 +198,8 @@ def change_of(arch: Arch, config: Config, name: str) -> Change:
         return Change(*lfm2)
     if arch in MAMBA and (mamba := mamba_change(config, plain)):
         return Change(*mamba)
+    if arch in GPT and (gpt := gpt_change(arch, config, name)):
+        return Change(*gpt)
     if arch in ADDS_ONE and name.endswith("norm.weight"):
         one = np.float32(1)
         return Change((plain,), lambda t: [t + one], lambda p: p[0] - one)
@@ -241,7 +245,7 @@ def split_numbered(tensors: Tensors, names: Tensors) -> Tensors:
 
 def is_vector(own: str) -> bool:
     """Whether the converter keeps floats of 32 bits, whatever type is asked for."""
-    floats = ("_norm.", "ffn_gate_inp", "ssm_conv1d", "shortconv.conv")
+    floats = ("_norm.", "ffn_gate_inp", "ssm_conv1d", "shortconv.conv", "position_embd")
     return not own.endswith(".weight") or any(name in own for name in floats)
 
 
@@ -268,6 +272,8 @@ def rope_factors(config: Config, rope: Config, dim: int) -> np.ndarray:
 def add_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
     if arch in KIMI:
         config = as_deepseek(config)
+    if arch in GPT:
+        return add_gpt_numbers(writer, config, arch)
     heads = config["num_attention_heads"]
     dim = config.get("head_dim") or config["hidden_size"] // heads
     writer.add_context_length(config["max_position_embeddings"])

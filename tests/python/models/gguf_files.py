@@ -26,6 +26,7 @@ from gguf_families import (
     split_numbered,
 )
 from gguf_gemma4 import add_gemma4_tokenizer
+from gguf_gpt import with_usual_names
 from gguf_mamba import as_on_the_hub, without_multipliers
 from quantized_checkpoints import WEIGHTS, Tensors, from_bfloat16, load_file, save_file
 
@@ -172,7 +173,7 @@ def write_gguf(
     """
     config = json.loads((folder / "config.json").read_text())
     config |= {**config.get("text_config", {}), "architectures": config["architectures"]}
-    config = as_on_the_hub(config)
+    config = with_usual_names(as_on_the_hub(config))
     arch = ARCHITECTURES[config["architectures"][0]]
     if "gguf_arch" in config:
         arch = gguf.MODEL_ARCH[config["gguf_arch"]]

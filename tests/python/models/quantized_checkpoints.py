@@ -522,16 +522,19 @@ FORMATS: dict[str, Format] = {
 def quantize_checkpoint(source: Path, quantized: Path, floats: Path, form: Format) -> None:
     """From a float32 folder, one with quantized projections and one with their float values."""
     rng = np.random.default_rng(5)
+    config = json.loads((source / "config.json").read_text())
+    is_turned = config["model_type"] == "gpt2"  # whose floats are stored as [columns, rows]
     stored, plain = Tensors(), Tensors()
     for name, tensor in load_file(source / WEIGHTS).items():
         if "_proj." in name and name.endswith(".weight"):
             base = name.removesuffix(".weight")
-            parts = form.write(form, base, tensor, rng)
+            matrix = np.ascontiguousarray(tensor.T) if is_turned else tensor
+            parts = form.write(form, base, matrix, rng)
             stored |= parts
-            plain[name] = form.read(form, base, parts)
+            values = form.read(form, base, parts)
+            plain[name] = np.ascontiguousarray(values.T) if is_turned else values
         else:
             stored[name] = plain[name] = tensor
-    config = json.loads((source / "config.json").read_text())
     write_folder(floats, config, plain)
     write_folder(quantized, config | {"quantization_config": form.config}, stored)
 

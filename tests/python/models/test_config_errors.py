@@ -74,7 +74,7 @@ def test_no_architecture(llama: Path, architectures: object) -> None:
         ({"head_dim": 15}, '"head_dim"'),
         ({"rms_norm_eps": 0}, '"rms_norm_eps"'),
         ({"rms_norm_eps": "x"}, '"rms_norm_eps"'),
-        ({"hidden_act": "relu"}, '"hidden_act" must be one of silu'),
+        ({"hidden_act": "quick_gelu"}, '"hidden_act" must be one of silu'),
         ({"attention_bias": 1}, '"attention_bias"'),
         ({"is_causal": False}, '"is_causal" = false is not supported'),
         ({"tie_word_embeddings": "yes"}, '"tie_word_embeddings"'),

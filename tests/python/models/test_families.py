@@ -124,6 +124,22 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
         "tiny-hyperclovax",
         {"use_post_norm": False, "attention_multiplier": 0.3, "attention_bias": True},
     ),
+    "gpt2-own-head": (
+        "tiny-gpt2",
+        {"tie_word_embeddings": False, "n_inner": None, "activation_function": "relu"},
+    ),
+    "gpt_bigcode-all-kv-heads": ("tiny-gpt_bigcode", {"multi_query": False}),
+    "gpt_neo-every-other-layer": (
+        "tiny-gpt_neo",
+        {"num_layers": 4, "attention_types": [[["global", "local"], 2]], "intermediate_size": None},
+    ),
+    "opt-no-biases": ("tiny-opt", {"enable_bias": False, "activation_function": "gelu"}),
+    "falcon-one-after-the-other": (
+        "tiny-falcon",
+        {"parallel_attn": False, "multi_query": False, "bias": True},
+    ),
+    "falcon-new-with-one-norm": ("tiny-falcon_new", {"num_ln_in_parallel_attn": 1, "bias": False}),
+    "codegen-all-of-a-head": ("tiny-codegen", {"rotary_dim": 16, "tie_word_embeddings": True}),
     "jais2-no-biases": ("tiny-jais2", {"attention_bias": False, "mlp_bias": False}),
     "nanochat-tied": ("tiny-nanochat", {"tie_word_embeddings": True, "attention_bias": True}),
     "olmo-biases": ("tiny-olmo", {"attention_bias": True, "tie_word_embeddings": True}),

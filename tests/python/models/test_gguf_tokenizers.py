@@ -84,6 +84,18 @@ SPLITS: dict[str, tuple[Callable[[], splits.PreTokenizer], bool, bool]] = {
         True,
         False,
     ),
+    "falcon": (
+        lambda: splits.Sequence(
+            [
+                splits.Punctuation("contiguous"),
+                byte_level(True),
+                splits.Digits(individual_digits=False),
+                splits.Split(Regex("[0-9][0-9][0-9]"), "isolated"),
+            ]
+        ),
+        False,
+        False,
+    ),
     "olmo": (lambda: byte_level(True), True, False),
     "llama-bpe": (lambda: by_regex(LLAMA3), False, True),
     "qwen2": (lambda: by_regex(QWEN2), True, False),

@@ -50,6 +50,11 @@ KINDS = [
     "tiny-deepseek_v3",  # whose queries have latents
     "latent-gptq-4-sym",
     "tiny-afmoe",  # gates of what attention gives
+    "tiny-opt",  # learned positions
+    "tiny-gpt2",  # whose matrices are stored transposed
+    "tiny-gpt_bigcode",  # with one KV head
+    "tiny-falcon_new",  # parallel blocks with norms of their own, in groups of a KV head
+    "tiny-codegen",  # in fourths of heads
     "tiny-llama4_text",  # experts whose inputs are scaled, dense layers among them, and chunks
 ]
 OVERRIDES: dict[str, Any] = {

@@ -29,7 +29,8 @@ def all_streams(path: Path, tokens: tuple[int, ...]) -> list[Tensor]:
     last: list[Tensor] = []  # what the final norm reads; NanoChat's has read the embedding before
     decoder = getattr(model.base_model, "language_model", model.base_model)
     decoder = getattr(decoder, "model", decoder)  # of Llama 4
-    names = ("norm", "final_layernorm", "final_layer_norm", "embedding_norm", "norm_f")
+    decoder = getattr(decoder, "decoder", decoder)  # of OPT
+    names = ("norm", "final_layernorm", "final_layer_norm", "embedding_norm", "norm_f", "ln_f")
     norm = next(getattr(decoder, name) for name in names if hasattr(decoder, name))
     norm.register_forward_pre_hook(lambda _, args: last.append(args[0]))
     with torch.inference_mode():
