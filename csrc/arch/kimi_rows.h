@@ -25,7 +25,7 @@ inline constexpr VectorName kKimiVectors[] = {
     {"self_attn.q_conv1d.weight", VectorRole::kConvolution},
     {"self_attn.k_conv1d.weight", VectorRole::kConvolution},
     {"self_attn.v_conv1d.weight", VectorRole::kConvolution},
-    {"self_attn.A_log", VectorRole::kDecay},
+    {"self_attn.A_log", VectorRole::kDecay, true},
     {"self_attn.dt_bias", VectorRole::kDecayBias},
     {"self_attn.o_norm.weight", VectorRole::kDeltaNorm},
 };

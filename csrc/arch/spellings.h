@@ -98,6 +98,7 @@ struct OtherName {
 struct VectorName {
   std::string_view name;
   VectorRole role;
+  bool may_have_ones = false;  // dimensions of one element
 };
 
 }  // namespace mlc_native

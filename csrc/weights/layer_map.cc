@@ -39,6 +39,7 @@ class LayerBuilder {
       const bool is_norm = vector.role == VectorRole::kDeltaNorm;
       if (is_norm && config_.mamba && !config_.mamba->has_norm) continue;
       AddVector(NameOf(vector.name), vector.role);
+      map_.slots.back().joined.may_have_ones = vector.may_have_ones;
     }
     CheckRows();
     return std::move(parameters_);

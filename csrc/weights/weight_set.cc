@@ -27,19 +27,19 @@ bool HoldsZeros(const Checkpoint::Entry& entry) {
   return true;
 }
 
-// A vector may have dimensions of one element.
-bool HasShape(const TensorInfo& tensor, std::span<const int64_t> shape) {
+bool HasShape(const TensorInfo& tensor, std::span<const int64_t> shape, bool may_have_ones) {
   if (std::ranges::equal(tensor.shape, shape)) return true;
-  if (shape.size() != 1) return false;
+  if (!may_have_ones || shape.size() != 1) return false;
   return std::ranges::count(tensor.shape, 1) + 1 == std::ssize(tensor.shape) &&
          std::ranges::count(tensor.shape, shape[0]) == 1;
 }
 
 // `shape` is that of the tensor.
-void CheckPlain(const Checkpoint::Entry& entry, std::span<const int64_t> shape) {
+void CheckPlain(const Checkpoint::Entry& entry, std::span<const int64_t> shape,
+                bool may_have_ones) {
   const TensorInfo& tensor = *entry.tensor;
   const std::string where = entry.file->path + ": tensor \"" + tensor.name + "\": ";
-  if (!HasShape(tensor, shape)) {
+  if (!HasShape(tensor, shape, may_have_ones)) {
     throw LoadError(tensor.name, where + "shape " + ShapeString(tensor.shape) +
                                      ", the configuration asks for " + ShapeString(shape));
   }
@@ -105,7 +105,7 @@ std::unique_ptr<WeightSource> WeightSet::OpenStored(const std::string& name,
     plain.transposed = false;
     if (entry->tensor->shape == plain.StoredShape(shape)) joined = plain;
   }
-  CheckPlain(*entry, joined.StoredShape(shape));
+  CheckPlain(*entry, joined.StoredShape(shape), joined.may_have_ones);
   std::vector<int64_t> stored(shape.begin(), shape.end());
   if (joined.transposed) std::ranges::reverse(stored);
   std::unique_ptr<WeightSource> source = InStoredOrder(

@@ -41,10 +41,11 @@ struct CodeForm {
 struct JoinedPlace {
   int64_t count = 0;  // of them, the first dimension; 0: the tensor is of one alone
   int64_t index = 0;
-  bool transposed = false;    // [count, columns, rows]
-  bool alternating = false;   // stored row 2 i is row i, and 2 i + 1 is row rows / 2 + i
-  bool may_be_plain = false;  // of a transposed one: is not where the tensor's shape says so
-  bool of_channels = false;   // of a convolution of each channel: [columns, 1, rows], transposed
+  bool transposed = false;     // [count, columns, rows]
+  bool alternating = false;    // stored row 2 i is row i, and 2 i + 1 is row rows / 2 + i
+  bool may_be_plain = false;   // of a transposed one: is not where the tensor's shape says so
+  bool of_channels = false;    // of a convolution of each channel: [columns, 1, rows], transposed
+  bool may_have_ones = false;  // of a vector: further dimensions of one element
 
   // Returns the shape of the tensor.
   std::vector<int64_t> StoredShape(std::span<const int64_t> shape) const;

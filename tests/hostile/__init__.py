@@ -19,6 +19,7 @@ CLASSES = (
     "model_folders",
     "expert_folders",
     "hybrid_folders",
+    "kimi_folders",
     "single_block_folders",
     "gguf_headers",
     "request_values",

@@ -98,7 +98,13 @@ GROUPED = {"hidden_size": 128, "head_dim": 32, "intermediate_size": 256}
 GROUPED_SIZES: dict[str, dict[str, Any]] = {
     "tiny-falcon_h1": {**GROUPED, "mamba_d_ssm": 128, "mamba_d_head": 16, "mamba_d_state": 24},
     "tiny-nemotron_h": {**GROUPED, "mamba_head_dim": 16, "ssm_state_size": 24},
-}
+    # All experts are chosen, so that none is chosen otherwise.
+    "tiny-kimi_linear": {
+        **GROUPED, "linear_num_heads": 8, "linear_head_dim": 32, "moe_intermediate_size": 64,
+        "qk_nope_head_dim": 32, "qk_rope_head_dim": 32, "kv_lora_rank": 64,
+        "num_experts_per_tok": 12, "n_group": 1, "topk_group": 1,
+    },
+}  # fmt: skip
 
 
 @pytest.mark.slow
