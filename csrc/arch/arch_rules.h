@@ -172,6 +172,7 @@ struct ExpertRule {
     int64_t num_groups = 1;
     int64_t num_chosen_groups = 1;
     int64_t first_sparse = 1;  // of kBehindFirst
+    int64_t num_dense = 0;     // of kEveryStep: the first ones are those of mlp_only_layers
   } absent{};
 };
 

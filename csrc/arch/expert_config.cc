@@ -153,9 +153,9 @@ bool IsSparse(const ConfigFields& fields, const ExpertRule& rule, int64_t layer,
       return true;
     case SparseLayers::kEveryStep: {
       const int64_t step = fields.Integer("decoder_sparse_step", 1, 1, kMaxLayers);
-      const std::vector<int64_t> dense =
-          fields.Has("mlp_only_layers") ? fields.Sizes("mlp_only_layers") : std::vector<int64_t>();
-      return (layer + 1) % step == 0 && std::ranges::find(dense, layer) == dense.end();
+      if ((layer + 1) % step != 0) return false;
+      if (!fields.Has("mlp_only_layers")) return layer >= rule.absent.num_dense;
+      return std::ranges::count(fields.Sizes("mlp_only_layers"), layer) == 0;
     }
     case SparseLayers::kListed:
       return fields.Has(kLayerTypes) ? IsListedAsSparse(fields, layer, num_layers) : layer > 0;

@@ -271,6 +271,10 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   bool has_norm(const LayerConfig& layer, NormRole role) const;
   // Whether blocks have norms of what their last linear reads.
   bool has_norms_within() const;
+  // Elements of a row that a norm within a block is of.
+  int64_t norm_within_size(const LayerConfig& layer, NormRole role) const {
+    return role == NormRole::kAttentionOut ? values_size(layer) : ffn_size_of(layer);
+  }
   // The shape of its weight.
   std::vector<int64_t> norm_shape(const LayerConfig& layer, NormRole role) const;
   // What the queries at positions [0, num_positions) are multiplied with; empty: nothing.

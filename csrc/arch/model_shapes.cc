@@ -207,8 +207,9 @@ bool ModelConfig::has_norms_within() const {
 
 std::vector<int64_t> ModelConfig::norm_shape(const LayerConfig& layer, NormRole role) const {
   if (role == NormRole::kV) return {head_dim_of(layer)};
-  if (role == NormRole::kAttentionOut) return {values_size(layer)};
-  if (role == NormRole::kFfnDown) return {ffn_size_of(layer)};
+  if (role == NormRole::kAttentionOut || role == NormRole::kFfnDown) {
+    return {norm_within_size(layer, role)};
+  }
   if (role != NormRole::kQ && role != NormRole::kK) return {hidden_size};
   const int64_t heads = role == NormRole::kQ ? num_heads : kv_heads_of(layer);
   const int64_t size = head_dim_of(layer);

@@ -121,7 +121,7 @@ void Transformer::Ops::NormalizeWithin(size_t layer, NormRole role, const Activa
   const NormWeights<const float*>& norm = model_.weights_.layers[layer].norm(role);
   if (norm.weight == nullptr) return;
   kernels::NormalizeArgs args = Norm(x, norm, x);
-  args.dim = config_.norm_shape(config_.layers[layer], role).front();
+  args.dim = config_.norm_within_size(config_.layers[layer], role);
   remembered_.Add(args);
 }
 

@@ -84,7 +84,7 @@ void CudaDecoder::Ops::NormalizeWithin(size_t layer, NormRole role, void* x) con
   const Norm& norm = weights_.layers[layer].norm(role);
   if (norm.weight == nullptr) return;
   const Peer& peer = decoder_.peer_;
-  const int64_t dim = config_.norm_shape(config_.layers[layer], role).front();
+  const int64_t dim = config_.norm_within_size(config_.layers[layer], role);
   NormalizeArgs args{.dtype = weights_.dtype,
                      .x = x,
                      .ld = dim,

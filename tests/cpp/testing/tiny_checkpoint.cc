@@ -84,7 +84,7 @@ std::string TinyConfig(const std::string& architecture, const std::string& given
     }
     if (arch->attends_beside_mamba) add(arch->mamba->size, "48");
     if (arch->has_single_blocks) {
-      add(arch->mamba->head_dim, "12");
+      add(arch->mamba->head_dim, arch->has_mamba_alone ? "16" : "12");
       add(arch->mamba->num_groups, "2");
       add("head_dim", "16");
       add(experts.ffn_size, "24");

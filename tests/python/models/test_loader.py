@@ -262,12 +262,12 @@ SIZES = {
     "shared_expert_intermediate_size", "shared_intermediate_size", "n_group", "topk_group",
     "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_embd",
     "n_inner", "n_head", "n_layer", "ffn_dim", "ffn_hidden_size", "num_kv_heads", "rotary_dim",
-    "num_heads", "num_layers",
+    "num_heads", "num_layers", "num_expert_group", "num_experts_per_token", "num_shared_experts",
 }  # fmt: skip
 OTHERS = {"architectures", "pad_token_id"}  # which may not be beyond the vocabulary
 # Without head_dim transformers cannot make these, or makes matrices that do not fit together.
 NEED_HEAD_DIM = {
-    "tiny-ministral", "tiny-hunyuan_v1_dense", "tiny-hunyuan_v1_moe", "tiny-helium",
+    "tiny-ministral", "tiny-hunyuan_v1_dense", "tiny-hunyuan_v1_moe", "tiny-helium", "tiny-mamba2",
 }  # fmt: skip
 OF_SIZES = [
     name
@@ -284,6 +284,8 @@ def test_a_config_of_sizes_alone(
     kept = SIZES | {"model_type"} | ({"head_dim"} if like in NEED_HEAD_DIM else set())
     if like.startswith("tiny-granitemoehybrid") or like == "tiny-lfm2_moe":
         kept |= {"layer_types"}  # the default is another kind, or none
+    if like == "tiny-mamba2":
+        kept |= {"expand"}
     if like == "tiny-gpt_neo":
         kept |= {"attention_types"}  # the default is of 24 layers
     if like.startswith("tiny-nemotron_h"):
