@@ -39,6 +39,8 @@ TEST(CudaModel, LogitsAreTheCpusInFloat32) {
       {"FalconForCausalLM", R"("new_decoder_architecture": true)"},
       {"GPTJForCausalLM", R"("rotary_dim": 4)"},
       {"CodeGenForCausalLM", R"("rotary_dim": 6)"},
+      {"BitNetForCausalLM", ""},
+      {"Mamba2ForCausalLM", ""},
       {"Qwen3_5ForCausalLM", kDelta},
       {"KimiLinearForCausalLM", kKimi},
       {"Lfm2ForCausalLM", kConvolution},

@@ -35,6 +35,7 @@ from planted import (
     shards,
     speculation,
     states_on_gpus,
+    ternary,
 )
 from planted.bug import Bug
 
@@ -49,6 +50,7 @@ PARTS_OF_BUGS = (
     delta_rule,
     shards,
     states_on_gpus,
+    ternary,
     latent_experts,
     blocks_on_gpus,
     chunks_and_gates,
