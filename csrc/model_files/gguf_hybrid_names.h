@@ -78,20 +78,6 @@ inline constexpr auto kGgufBamba = [] {
   return names;
 }();
 
-// Mamba 2, whose layers have nothing else.
-inline constexpr GgufTensorName kGgufMambaAlone[] = {
-    {"token_embd", "model.embeddings"},
-    {"output_norm", "model.norm_f"},
-    {"attn_norm", "norm"},
-    {"ssm_in", "mixer.in_proj"},
-    {"ssm_conv1d", "mixer.conv1d", true, 3, 1},
-    {"ssm_a", "mixer.A_log", false, 1, 0, GgufValueHeads::kNone, true},
-    {"ssm_dt", "mixer.dt_bias", false},
-    {"ssm_d", "mixer.D", false, 1},
-    {"ssm_norm", "mixer.norm", true, 1},
-    {"ssm_out", "mixer.out_proj"},
-};
-
 // What makes keys and values of latents is one tensor, or one for the keys of all heads, each
 // transposed, and one for their values.
 inline constexpr GgufTensorName kGgufLatent[] = {
@@ -126,8 +112,9 @@ inline constexpr auto kGgufKimi = [] {
   return names;
 }();
 
-// Each layer is one block alone, whatever it is called "mixer", and has one norm.
-inline constexpr GgufTensorName kGgufNemotronH[] = {
+// Each layer is one block alone, whatever it is called "mixer", and has one norm: Nemotron-H, and
+// Mamba 2, which has a part of them.
+inline constexpr GgufTensorName kGgufSingleBlocks[] = {
     {"token_embd", "model.embeddings"},
     {"output_norm", "model.norm_f"},
     {"attn_norm", "norm"},

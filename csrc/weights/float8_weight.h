@@ -22,20 +22,14 @@ struct Float8Parts {
   int64_t block_columns = 1;
 };
 
-class Float8Weight : public WeightSource {
+class Float8Weight : public WeightOfTensors {
  public:
   // `tensors` own what the parts refer to.
   Float8Weight(std::vector<const Checkpoint::Entry*> stored, LoadedTensors tensors,
                const Float8Parts& parts)
-      : WeightSource(std::move(stored)), tensors_(std::move(tensors)), parts_(parts) {}
+      : WeightOfTensors(std::move(stored), std::move(tensors)), parts_(parts) {}
 
   DType dtype() const override { return parts_.scale_dtype; }
-  void Load() override {
-    for (const auto& tensor : tensors_) tensor->Load();
-  }
-  void Drop() override {
-    for (const auto& tensor : tensors_) tensor->Drop();
-  }
   void Decode(int64_t begin, int64_t end, float* out) const override;
   std::optional<CodeForm> code_form() const override;
   // Throws LoadError for an element that is no number.
@@ -47,7 +41,6 @@ class Float8Weight : public WeightSource {
   }
   float ScaleOf(int64_t row, int64_t block) const;
 
-  LoadedTensors tensors_;
   Float8Parts parts_;
 };
 

@@ -24,20 +24,14 @@ struct Nvfp4Parts {
   int64_t columns = 0;
 };
 
-class Nvfp4Weight : public WeightSource {
+class Nvfp4Weight : public WeightOfTensors {
  public:
   // `tensors` own what the parts refer to.
   Nvfp4Weight(std::vector<const Checkpoint::Entry*> stored, LoadedTensors tensors,
               const Nvfp4Parts& parts)
-      : WeightSource(std::move(stored)), tensors_(std::move(tensors)), parts_(parts) {}
+      : WeightOfTensors(std::move(stored), std::move(tensors)), parts_(parts) {}
 
   DType dtype() const override { return DType::kBFloat16; }
-  void Load() override {
-    for (const auto& tensor : tensors_) tensor->Load();
-  }
-  void Drop() override {
-    for (const auto& tensor : tensors_) tensor->Drop();
-  }
   // Throws LoadError for a scale that is no number, as ReadCodes does.
   void Decode(int64_t begin, int64_t end, float* out) const override;
   // nullopt where the scales lie outside of what float16 holds well.
@@ -53,7 +47,6 @@ class Nvfp4Weight : public WeightSource {
   float HalfScale(int64_t row, int64_t group) const;
   int8_t Code(int64_t row, int64_t column) const;
 
-  LoadedTensors tensors_;
   Nvfp4Parts parts_;
 };
 

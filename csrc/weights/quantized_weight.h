@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "weights/tensor_storage.h"
@@ -78,6 +79,24 @@ struct ColumnGroups {
 };
 
 using LoadedTensors = std::vector<std::unique_ptr<LoadedTensor>>;
+
+// A weight whose tensors are read as a whole and owned by it.
+class WeightOfTensors : public WeightSource {
+ public:
+  void Load() override {
+    for (const auto& tensor : tensors_) tensor->Load();
+  }
+  void Drop() override {
+    for (const auto& tensor : tensors_) tensor->Drop();
+  }
+
+ protected:
+  WeightOfTensors(std::vector<const Checkpoint::Entry*> stored, LoadedTensors tensors)
+      : WeightSource(std::move(stored)), tensors_(std::move(tensors)) {}
+
+ private:
+  LoadedTensors tensors_;
+};
 
 struct QuantizedParts {
   LoadedTensors tensors;  // which the others refer to

@@ -23,20 +23,14 @@ struct TernaryParts {
   int64_t columns = 0;
 };
 
-class TernaryWeight : public WeightSource {
+class TernaryWeight : public WeightOfTensors {
  public:
   // `tensors` own what the parts refer to.
   TernaryWeight(std::vector<const Checkpoint::Entry*> stored, LoadedTensors tensors,
                 const TernaryParts& parts)
-      : WeightSource(std::move(stored)), tensors_(std::move(tensors)), parts_(parts) {}
+      : WeightOfTensors(std::move(stored), std::move(tensors)), parts_(parts) {}
 
   DType dtype() const override { return parts_.precision; }
-  void Load() override {
-    for (const auto& tensor : tensors_) tensor->Load();
-  }
-  void Drop() override {
-    for (const auto& tensor : tensors_) tensor->Drop();
-  }
   void Decode(int64_t begin, int64_t end, float* out) const override;
   // nullopt where the scale lies outside of what float16 holds well.
   std::optional<CodeForm> code_form() const override;
@@ -46,7 +40,6 @@ class TernaryWeight : public WeightSource {
  private:
   int Number(int64_t row, int64_t column) const;
 
-  LoadedTensors tensors_;
   TernaryParts parts_;
 };
 

@@ -51,11 +51,16 @@ CudaDecoder::Ops::RopeOfLayer CudaDecoder::Ops::RopeOf(size_t layer) const {
           .tables = weights_.ropes[static_cast<size_t>(rope)]};
 }
 
-// With several GPUs, of which each has some of the heads, the sums of squares are added up first.
+// With several GPUs, of which each has some of the heads, the sums of squares are added up first. A
+// KV head that several of them have is counted by the first of those.
 void CudaDecoder::Ops::NormalizeWholeProjections(size_t layer) const {
   const auto& w = weights_.layers[layer];
   const Peer& peer = decoder_.peer_;
-  if (peer) SumSquaresOverPeers(layer);
+  if (peer) {
+    const bool counts_kv = peer.rank % (peer.peers->size() / config_.num_kv_parts) == 0;
+    SumSquaresOverPeers(Qkv(), QkvRow(config_, config_.layers[layer]), config_.q_size(),
+                        counts_kv ? config_.kv_size() : 0);
+  }
   NormalizeArgs args{.dtype = weights_.dtype,
                      .x = Qkv(),
                      .ld = QkvRow(config_, config_.layers[layer]),
@@ -94,32 +99,23 @@ void CudaDecoder::Ops::NormalizeWithin(size_t layer, NormRole role, void* x) con
                      .m = num_rows_,
                      .dim = dim};
   if (peer) {
-    SquareSums({.dtype = weights_.dtype,
-                .x = x,
-                .ld = dim,
-                .m = num_rows_,
-                .dims = {dim, 0},
-                .sums = buffers_.square_sums},
-               stream_);
-    peer.peers->Sum(peer.rank, buffers_.square_sums, RoundUp8(2 * num_rows_), DType::kFloat32,
-                    buffers_.square_parts, stream_);
+    SumSquaresOverPeers(x, dim, dim, 0);
     args.square_sums = buffers_.square_sums;
     args.whole_dim = dim * peer.peers->size();
   }
   kernels::cuda::Normalize(args, stream_);
 }
 
-// A KV head that several GPUs have is counted by the first of them.
-void CudaDecoder::Ops::SumSquaresOverPeers(size_t layer) const {
-  const Peer& peer = decoder_.peer_;
-  const bool counts_kv = peer.rank % (peer.peers->size() / config_.num_kv_parts) == 0;
+void CudaDecoder::Ops::SumSquaresOverPeers(const void* x, int64_t ld, int64_t first,
+                                           int64_t second) const {
   SquareSums({.dtype = weights_.dtype,
-              .x = Qkv(),
-              .ld = QkvRow(config_, config_.layers[layer]),
+              .x = x,
+              .ld = ld,
               .m = num_rows_,
-              .dims = {config_.q_size(), counts_kv ? config_.kv_size() : 0},
+              .dims = {first, second},
               .sums = buffers_.square_sums},
              stream_);
+  const Peer& peer = decoder_.peer_;
   peer.peers->Sum(peer.rank, buffers_.square_sums, RoundUp8(2 * num_rows_), DType::kFloat32,
                   buffers_.square_parts, stream_);
 }

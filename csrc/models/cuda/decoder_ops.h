@@ -187,7 +187,8 @@ class CudaDecoder::Ops {
   // Of what a linear within a block reads, [rows, its columns], in place; nothing where the family
   // has no such norm.
   void NormalizeWithin(size_t layer, NormRole role, void* x) const;
-  void SumSquaresOverPeers(size_t layer) const;
+  // Of two parts of each row, which follow one another.
+  void SumSquaresOverPeers(const void* x, int64_t ld, int64_t first, int64_t second) const;
   bool HasTiles(size_t layer) const;
   void AttendDecode(size_t layer, int64_t first, int64_t num_rows);
   kernels::cuda::AttentionArgs MakeAttentionArgs(size_t layer) const;
