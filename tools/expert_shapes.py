@@ -37,7 +37,7 @@ EXPERT_SHAPES: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 48,
     },
     "tiny-flint": {
-        "model_type": "flint", **TINY, "num_hidden_layers": 6, "head_dim": 32,
+        "model_type": "flint", **TINY, "num_hidden_layers": 7, "head_dim": 32,
         "moe_intermediate_size": 48, "shared_expert_intermediate_size": 72, "num_experts": 9,
         "num_experts_per_tok": 3, "sliding_window": 41, "mlp_only_layers": [0, 2],
         "tie_word_embeddings": False,

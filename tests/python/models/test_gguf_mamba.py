@@ -43,7 +43,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     },
     "tiny-bamba": {"mamba_expand": 2, "mamba_d_head": 4},
     "tiny-falcon_h1": {"mamba_rms_norm": True, "mamba_norm_before_gate": False},
-    "tiny-mamba2": {"hidden_size": 64, "expand": 2, "num_heads": 8, "head_dim": 16},
+    "tiny-mamba2": {},
     "tiny-nemotron_h": {},
     "tiny-nemotron_h_moe": {
         "moe_intermediate_size": 64, "moe_shared_expert_intermediate_size": 96,
@@ -53,7 +53,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 # Of blocks of 256 columns; those of the others follow from FAMILIES.
 WHOLE_BLOCKS: dict[str, dict[str, Any]] = {
     "tiny-falcon_h1": {"mamba_d_ssm": 256, "mamba_d_head": 32},
-    "tiny-mamba2": {"hidden_size": 256, "num_heads": 8, "head_dim": 64},
+    "tiny-mamba2": {"head_dim": 96},
     # Biases would decide the tokens.
     "tiny-nemotron_h": {"head_dim": 64, "mamba_head_dim": 32, "mlp_bias": False},
     "tiny-nemotron_h_moe": {
