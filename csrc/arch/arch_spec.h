@@ -94,6 +94,7 @@ struct ArchSpec {
   bool reads_layer_sizes = false;  // layers may have sizes of their own (ReadLayerSizes)
   ExpertRule experts{};
   LatentRule latent{};
+  KeyChoiceRule key_choice{};
   // Some layers have linear attention (the gated delta rule): those that layer_types calls
   // "linear_attention", else all but each full_attention_interval-th. Fields: linear_num_key_heads,
   // linear_num_value_heads, linear_key_head_dim, linear_value_head_dim, linear_conv_kernel_dim.

@@ -36,6 +36,9 @@ struct LayerConfig {
   // A layer in front of it whose keys and values it reads, or kOwnKv.
   int kv_source = kOwnKv;
   bool keys_are_values = false;  // one projection gives both
+  // Where queries attend to chosen keys: the layer chooses them, and else takes the choice of the
+  // last layer in front of it that does.
+  bool chooses_keys = false;
 
   bool reads_other_kv() const { return kv_source != kOwnKv; }
   // A feed-forward block that every row passes.

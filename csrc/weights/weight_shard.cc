@@ -121,6 +121,9 @@ class Cutter {
       case LinearRole::kLayerInputGate:  // small, and its result needs no sum if all devices have
                                          // it
       case LinearRole::kLayerInputUp:
+      case LinearRole::kIndexQueries:  // all devices choose the same keys
+      case LinearRole::kIndexKeys:
+      case LinearRole::kIndexWeights:
         return;
       case LinearRole::kDeltaInputs:
         return CutRows(linear, States().Inputs());
