@@ -59,8 +59,8 @@ void ReadKeyChoice(const ConfigFields& fields, ModelConfig& config) {
   if (!rule.exists) return;
   KeyChoiceConfig choice;
   choice.head_dim = fields.Integer("index_head_dim", rule.absent.head_dim, 1, kMaxDimension);
-  choice.num_heads = fields.Integer("index_n_heads", rule.absent.num_heads, 1,
-                                    kMaxDimension / choice.head_dim);
+  choice.num_heads =
+      fields.Integer("index_n_heads", rule.absent.num_heads, 1, kMaxDimension / choice.head_dim);
   choice.num_chosen = fields.Integer("index_topk", rule.absent.num_chosen, 1, kMaxPositions);
   if (config.latent->q_rank == 0) {
     fields.Fail("q_lora_rank", "= null is not supported: the index reads what queries come from");

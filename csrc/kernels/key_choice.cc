@@ -15,9 +15,9 @@ constexpr int kChooseKeys = static_cast<int>(KernelKind::kChooseKeys);
 constexpr int kCopyChosen = static_cast<int>(KernelKind::kAttention);
 
 constexpr int64_t kStepTokens = kPagesPerStep * kPageSize;
-constexpr int64_t kRowsAtOnce = 16;                     // whose keys are scored
-constexpr size_t kGatheredBytes = size_t{32} << 20;     // of the rows that attend at once, or one
-constexpr int64_t kStepsPerPart = kStepsPerSegment;     // that a thread scores at once
+constexpr int64_t kRowsAtOnce = 16;                  // whose keys are scored
+constexpr size_t kGatheredBytes = size_t{32} << 20;  // of the rows that attend at once, or one
+constexpr int64_t kStepsPerPart = kStepsPerSegment;  // that a thread scores at once
 
 int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -35,21 +35,19 @@ struct Layout {
   explicit Layout(const KeyChoiceShape& s)
       : scratch_floats(RoundUp(AttentionScratchFloats(kMaxBlockQueries, s.head_dim), 16)),
         score_row(RoundUp(s.max_positions, kStepTokens)),
-        scores_bytes(static_cast<size_t>(s.num_threads * scratch_floats +
-                                         kRowsAtOnce * score_row) *
+        scores_bytes(static_cast<size_t>(s.num_threads * scratch_floats + kRowsAtOnce * score_row) *
                      sizeof(float)),
         pages_per_row((s.num_chosen + kPageSize - 1) / kPageSize) {
     const size_t of_row = KvLayerBytes(s.format, pages_per_row, s.kv_heads, s.kv_head_dim);
-    gathered_rows = std::clamp<int64_t>(static_cast<int64_t>(kGatheredBytes / (2 * of_row)), 1,
-                                        kRowsAtOnce);
+    gathered_rows =
+        std::clamp<int64_t>(static_cast<int64_t>(kGatheredBytes / (2 * of_row)), 1, kRowsAtOnce);
     gathered_bytes = AlignUp(static_cast<size_t>(gathered_rows) * of_row);
     table_bytes = AlignUp(static_cast<size_t>(gathered_rows * pages_per_row) * sizeof(int32_t));
     sequences_bytes = AlignUp(static_cast<size_t>(gathered_rows) * sizeof(AttentionSequence));
   }
   // The two calls are never in flight together.
   size_t Bytes() const {
-    return AlignUp(
-        std::max(scores_bytes, 2 * gathered_bytes + table_bytes + sequences_bytes));
+    return AlignUp(std::max(scores_bytes, 2 * gathered_bytes + table_bytes + sequences_bytes));
   }
 };
 
@@ -246,8 +244,8 @@ struct Gathering {
     const int64_t count = std::min(kPageSize, shape.num_chosen - page * kPageSize);
     for (int64_t token = 0; token < count; ++token) {
       const int64_t position = chosen[page * kPageSize + token];
-      const int64_t at = KvPageAt(from.block_bytes, from.num_pages, bytes, head,
-                                  table[position / kPageSize]);
+      const int64_t at =
+          KvPageAt(from.block_bytes, from.num_pages, bytes, head, table[position / kPageSize]);
       copy.CopyKey(static_cast<const char*>(from.k_pages) + at, position % kPageSize,
                    static_cast<char*>(to.k_pages) + to_page, token);
       copy.CopyValue(static_cast<const char*>(from.v_pages) + at, position % kPageSize,

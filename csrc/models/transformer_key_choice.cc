@@ -12,9 +12,8 @@ void Transformer::PlaceChoosingRows(const ForwardBatch& batch) {
   other_rows_.clear();
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const kernels::AttentionSequence& sequence = sequences_[i];
-    const int64_t num_others =
-        std::clamp<int64_t>(config_.key_choice->num_chosen - sequence.first_position, 0,
-                            sequence.num_rows);
+    const int64_t num_others = std::clamp<int64_t>(
+        config_.key_choice->num_chosen - sequence.first_position, 0, sequence.num_rows);
     if (num_others > 0) other_rows_.emplace_back(sequence).num_rows = num_others;
     for (int64_t row = num_others; row < sequence.num_rows; ++row) {
       choosing_rows_.push_back({.row_begin = sequence.row_begin + row,

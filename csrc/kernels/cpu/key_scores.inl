@@ -38,8 +38,7 @@ void ScoreSteps(const BlockContext& c, const KeyScoreArgs& args, const KeyScoreS
     for (int64_t p = 0; p < count; ++p) {
       pages.data[p] = c.Page<T>(c.kv.k_pages, first + p);
       const int64_t ahead = first + p + kPagesPerStep;
-      pages.ahead[p] =
-          ahead <= last_page ? c.Page<T>(c.kv.k_pages, ahead) : pages.data[p];
+      pages.ahead[p] = ahead <= last_page ? c.Page<T>(c.kv.k_pages, ahead) : pages.data[p];
     }
     ScorePages<T>(c, 0, c.queries, step, pages, 0, count);
     float* const of_step = scores + step * kStepTokens;
