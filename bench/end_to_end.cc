@@ -4,7 +4,8 @@
 //
 //   python tools/make_random_checkpoint.py --like qwen3-0.6b --dtype bfloat16 --out /tmp/qwen3
 //   build/torch/bench/end_to_end --model /tmp/qwen3
-//                                [--rows prefill,decode1,decode4,decode16,decode4096]
+//                                [--rows
+//                                prefill,decode1,decode4,decode16,decode4096,decode16384,decode32768]
 //                                [--quantization none,q8,q4,auto] [--profile]
 // Threads: MLC_NATIVE_BENCH_THREADS (default 2). ISA: MLC_NATIVE_ISA. A figure is that of the
 // median step of a row. The limit of a step is
@@ -61,9 +62,10 @@ struct RowKind {
   bool prefill;   // a step is a prompt; else a token of each sequence
 };
 constexpr RowKind kRows[] = {
-    {"prefill", 1, 512, 5, true},       {"decode1", 1, 128, 48, false},
-    {"decode4", 4, 128, 32, false},     {"decode16", 16, 128, 24, false},
+    {"prefill", 1, 512, 5, true},         {"decode1", 1, 128, 48, false},
+    {"decode4", 4, 128, 32, false},       {"decode16", 16, 128, 24, false},
     {"decode4096", 1, 4080, 32, false},  // the middle of its steps has 4,096 tokens of context
+    {"decode16384", 1, 16376, 16, false}, {"decode32768", 1, 32760, 16, false},
 };
 
 constexpr Precision kQuantizations[] = {
@@ -81,6 +83,14 @@ struct Options {
 
   static bool Lists(const std::string& list, std::string_view name) {
     return ("," + list + ",").find("," + std::string(name) + ",") != std::string::npos;
+  }
+  // Tokens of the longest sequence of the rows.
+  int64_t LongestSequence() const {
+    int64_t longest = 4096;
+    for (const RowKind& row : kRows) {
+      if (Lists(rows, row.name)) longest = std::max(longest, row.prompt_len);
+    }
+    return longest + 512;
   }
 };
 
@@ -103,13 +113,14 @@ class Session {
     config.quantization = quantization;
     config.num_threads = TheMachine().pool->num_threads();
     config.max_num_sequence = 16;
-    config.max_single_sequence_length = 4608;
-    config.max_total_sequence_length = 3 * 4608;
+    config.max_single_sequence_length = options.LongestSequence();
+    config.max_total_sequence_length = 3 * options.LongestSequence();
     config.prefill_chunk_size = 512;
     EngineOptions callbacks;
     callbacks.request_stream_callback = [this](const std::vector<RequestStreamOutput>& outputs) {
       for (const RequestStreamOutput& output : outputs) {
         for (const SequenceDelta& delta : output.group) num_tokens_ += std::ssize(delta.token_ids);
+        if (!output.error_message.empty()) error_ = output.error_message;
       }
     };
     engine_ = Engine::Create(config, callbacks);
@@ -181,6 +192,7 @@ class Session {
     num_tokens_ = 0;
     engine_->DebugCall("profiler_start");
     engine_->Step();
+    if (!error_.empty()) throw std::runtime_error(error_);
     const auto profile = nlohmann::json::parse(engine_->DebugCall("profiler_stop"));
     const auto seconds = [&](const char* phase) {
       return profile.at("phases").at(phase).at("sum_s").get<double>();
@@ -197,6 +209,7 @@ class Session {
   std::uniform_int_distribution<int32_t> any_token_;
   int64_t num_requests_ = 0;
   int64_t num_tokens_ = 0;
+  std::string error_;  // of a request
   std::unique_ptr<Engine> engine_;
 };
 

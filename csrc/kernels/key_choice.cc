@@ -38,7 +38,7 @@ struct Layout {
         scores_bytes(static_cast<size_t>(s.num_threads * scratch_floats + kRowsAtOnce * score_row) *
                      sizeof(float)),
         pages_per_row((s.num_chosen + kPageSize - 1) / kPageSize) {
-    const size_t of_row = KvLayerBytes(s.format, pages_per_row, s.kv_heads, s.kv_head_dim);
+    const size_t of_row = KvLayerBytes(s.format, pages_per_row, 1, s.kv_head_dim);
     gathered_rows =
         std::clamp<int64_t>(static_cast<int64_t>(kGatheredBytes / (2 * of_row)), 1, kRowsAtOnce);
     gathered_bytes = AlignUp(static_cast<size_t>(gathered_rows) * of_row);
@@ -173,87 +173,6 @@ void CountChoice(KernelProfile& profile, const KeyChoiceShape& shape, const KvPa
                 2 * static_cast<double>(shape.heads * shape.head_dim) * keys);
 }
 
-// ---- Copies of chosen keys and values ----
-
-// How an element of a token, or a pair of elements, is copied from page to page.
-template <typename Unit>
-void CopyColumn(const Unit* from, Unit* to, int64_t count, int64_t step) {
-  for (int64_t i = 0; i < count; ++i) to[i * step] = from[i * step];
-}
-
-// One head's pages, copied token by token.
-class TokenCopy {
- public:
-  TokenCopy(KvFormat format, int64_t head_dim)
-      : element_(KvElementBytes(format)),
-        in_pairs_(KvInPairs(format)),
-        has_scales_(format == KvFormat::kInt8),
-        row_(KvRow(head_dim)) {}
-
-  void CopyKey(const char* from, int64_t from_token, char* to, int64_t to_token) const {
-    const int64_t unit = element_ * (in_pairs_ ? 2 : 1);
-    const int64_t count = in_pairs_ ? row_ / 2 : row_;
-    Copy(from + from_token * unit, to + to_token * unit, unit, count, kPageSize);
-    if (has_scales_) CopyScale(from, from_token, to, to_token);
-  }
-  void CopyValue(const char* from, int64_t from_token, char* to, int64_t to_token) const {
-    const auto at = [&](int64_t token) {
-      return KvValueIndex(in_pairs_, row_, token, 0) * element_;
-    };
-    Copy(from + at(from_token), to + at(to_token), element_, row_, in_pairs_ ? 2 : 1);
-    if (has_scales_) CopyScale(from, from_token, to, to_token);
-  }
-
- private:
-  static void Copy(const char* from, char* to, int64_t unit, int64_t count, int64_t step) {
-    const auto copy = [&]<typename Unit>(Unit) {
-      CopyColumn(reinterpret_cast<const Unit*>(from), reinterpret_cast<Unit*>(to), count, step);
-    };
-    if (unit == 4) return copy(uint32_t{});
-    unit == 2 ? copy(uint16_t{}) : copy(uint8_t{});
-  }
-  void CopyScale(const char* from, int64_t from_token, char* to, int64_t to_token) const {
-    const int64_t scales = row_ * kPageSize * element_;
-    std::memcpy(to + scales + to_token * 4, from + scales + from_token * 4, 4);
-  }
-
-  int64_t element_;
-  bool in_pairs_;
-  bool has_scales_;
-  int64_t row_;
-};
-
-// Copies what some rows have chosen to pages of their own.
-struct Gathering {
-  const KeyChoiceShape& shape;
-  const KvPages& from;
-  const KvPages& to;
-  ChosenKeys keys;
-  int64_t pages_per_row;
-
-  // A page of a row and a head.
-  void CopyPage(int64_t number) const {
-    const int64_t page = number % pages_per_row;
-    const int64_t head = number / pages_per_row % from.kv_heads;
-    const int64_t row = number / pages_per_row / from.kv_heads;
-    const int32_t* const table = keys.rows[static_cast<size_t>(row)].block_table;
-    const int32_t* const chosen = keys.chosen + row * shape.num_chosen;
-    const int64_t bytes = KvPageBytes(from.format, from.head_dim);
-    const int64_t to_page = (head * to.num_pages + row * pages_per_row + page) * bytes;
-    const TokenCopy copy(from.format, from.head_dim);
-    const int64_t count = std::min(kPageSize, shape.num_chosen - page * kPageSize);
-    for (int64_t token = 0; token < count; ++token) {
-      const int64_t position = chosen[page * kPageSize + token];
-      const int64_t at =
-          KvPageAt(from.block_bytes, from.num_pages, bytes, head, table[position / kPageSize]);
-      copy.CopyKey(static_cast<const char*>(from.k_pages) + at, position % kPageSize,
-                   static_cast<char*>(to.k_pages) + to_page, token);
-      copy.CopyValue(static_cast<const char*>(from.v_pages) + at, position % kPageSize,
-                     static_cast<char*>(to.v_pages) + to_page, token);
-    }
-  }
-};
-
 }  // namespace
 
 size_t KeyChoiceWorkspaceBytes(const KeyChoiceShape& shape) { return Layout(shape).Bytes(); }
@@ -278,8 +197,8 @@ void ChooseKeys(const Cpu& cpu, const KeyChoiceShape& shape, const KvPages& inde
 
 void AttendToChosen(const Cpu& cpu, const KeyChoiceShape& shape, const KvPages& kv,
                     const AttentionArgs& args, const ChosenKeys& keys) {
-  MLC_CHECK(kv.format == shape.format && kv.kv_heads == shape.kv_heads &&
-            kv.head_dim == shape.kv_head_dim && kv.v_pages != nullptr);
+  MLC_CHECK(kv.format == shape.format && kv.kv_heads == 1 && kv.head_dim == shape.kv_head_dim &&
+            kv.v_pages != nullptr && shape.rope_dim <= kv.head_dim);
   MLC_CHECK(keys.workspace != nullptr && args.window.size == 0);
   const Layout layout(shape);
   auto* const memory = static_cast<std::byte*>(keys.workspace);
@@ -298,11 +217,21 @@ void AttendToChosen(const Cpu& cpu, const KeyChoiceShape& shape, const KvPages& 
     ChosenKeys part = keys;
     part.rows = keys.rows.subspan(begin, std::min(at_once, keys.rows.size() - begin));
     part.chosen += static_cast<int64_t>(begin) * shape.num_chosen;
-    const Gathering gathering{shape, kv, gathered, part, layout.pages_per_row};
-    RunLoop(cpu, kCopyChosen, std::ssize(part.rows) * kv.kv_heads * layout.pages_per_row,
-            [&](int64_t from, int64_t to, int) {
-              for (int64_t i = from; i < to; ++i) gathering.CopyPage(i);
-            });
+    const auto copy = [&](int64_t from, int64_t to, int) {
+      for (int64_t page = from; page < to; ++page) {
+        const int64_t row = page / layout.pages_per_row;
+        const int64_t first = page % layout.pages_per_row * kPageSize;
+        const int64_t left = shape.num_chosen - first;
+        cpu.isa->copy_chosen(kv, gathered,
+                             {.block_table = part.rows[static_cast<size_t>(row)].block_table,
+                              .chosen = part.chosen + row * shape.num_chosen + first,
+                              .count = std::min(kPageSize, left),
+                              .num_ahead = left,
+                              .rope_dim = shape.rope_dim},
+                             page);
+      }
+    };
+    RunLoop(cpu, kCopyChosen, std::ssize(part.rows) * layout.pages_per_row, copy);
     for (size_t i = 0; i < part.rows.size(); ++i) {
       sequences[i] = {.row_begin = part.rows[i].row_begin,
                       .num_rows = 1,

@@ -25,10 +25,11 @@ struct KeyChoiceShape {
   int64_t num_chosen = 0;
   int64_t heads = 0;     // of the index
   int64_t head_dim = 0;  // likewise
-  // Of the keys and values that are attended to.
+  // Of the keys and values that are attended to, which are of one head: a key [rope | latent] and
+  // a value [latent | rope], with the same elements.
   KvFormat format = KvFormat::kFloat32;
-  int64_t kv_heads = 0;
   int64_t kv_head_dim = 0;
+  int64_t rope_dim = 0;
 };
 // For both calls, aligned to kPackedAlignment.
 MLC_NATIVE_PRIVATE_API size_t KeyChoiceWorkspaceBytes(const KeyChoiceShape& shape);
@@ -56,7 +57,8 @@ struct ChosenKeys {
   void* workspace = nullptr;
 };
 // PagedAttention of the rows over the keys chosen for them; args.sequences is not read, and there
-// is no window. The keys and values of a few rows are copied to pages that lie together.
+// is no window. What a few rows have chosen is copied to pages that lie together, keys from their
+// values.
 MLC_NATIVE_PRIVATE_API void AttendToChosen(const Cpu& cpu, const KeyChoiceShape& shape,
                                            const KvPages& kv, const AttentionArgs& args,
                                            const ChosenKeys& keys);

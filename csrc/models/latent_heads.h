@@ -7,7 +7,7 @@
 //   latents     [q latent or queries | kv latent | rope part of all keys]
 //   queries     per head [plain | rope], from the q latent, or in `latents`
 //   q           per head [rope | plain query times kHeadKeyUp]
-//   k           [rope | kv latent];  v  [kv latent | 0]
+//   k           [rope | kv latent];  v  [kv latent | 0], with a choice of keys [kv latent | rope]
 //   values      per head: what attention gives of the latents, times kHeadValueUp
 //
 // On CUDA, pages have no v, and attention gives as many elements as a latent has.
@@ -40,7 +40,8 @@ inline constexpr float kLatentNormEps = 1e-6f;
 // Likewise of the keys of an index.
 inline constexpr float kIndexNormEps = 1e-6f;
 
-// kNumHeadParts, of which none is the plain part of q. None without latent attention.
+// kNumHeadParts, of which none is the plain part of q, or one less with a choice of keys: what is
+// rotated comes behind the latent of v afterwards. None without latent attention.
 MLC_NATIVE_PRIVATE_API std::vector<HeadPart> HeadPartsOf(const ModelConfig& config);
 
 }  // namespace mlc_native

@@ -310,8 +310,8 @@ kernels::KeyChoiceShape Transformer::ChoiceShape() const {
           .heads = choice.num_heads,
           .head_dim = choice.head_dim,
           .format = kv_format_,
-          .kv_heads = config_.num_kv_heads,
-          .kv_head_dim = config_.head_dim};
+          .kv_head_dim = config_.head_dim,
+          .rope_dim = config_.latent->rope_dim};
 }
 
 // In the same memory, so that a long chunk's activations stay in the last-level cache.

@@ -371,6 +371,7 @@ void Transformer::Ops::RotateAndWriteKv(size_t layer) {
   const bool rope_first = config_.arch->rope_before_qk_norm;
   if (!rope_first) AddHeadNorms(layer, &steps);
   AddRope(layer, &steps);
+  if (config_.key_choice) AddKeysToValues(&steps);
   if (rope_first) AddHeadNorms(layer, &steps);
   if (config_.scales_queries(sizes)) {
     steps.Add(kernels::ScaleArgs{.x = qkv.data,

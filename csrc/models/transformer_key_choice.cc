@@ -24,6 +24,18 @@ void Transformer::PlaceChoosingRows(const ForwardBatch& batch) {
   }
 }
 
+void Transformer::Ops::AddKeysToValues(RowSteps* steps) const {
+  float* const k = buffers_.qkv.data + config_.q_size();
+  steps->Add(kernels::MoveHeadsArgs{.from = k,
+                                    .ld_from = buffers_.qkv.width,
+                                    .to = k + config_.kv_size() + config_.latent->kv_rank,
+                                    .ld_to = buffers_.qkv.width,
+                                    .to_step = config_.head_dim,
+                                    .m = num_rows_,
+                                    .heads = 1,
+                                    .n = config_.latent->rope_dim});
+}
+
 // Keys are written even where nothing is chosen: later rows read them.
 void Transformer::Ops::ChooseKeys(size_t layer) {
   const KeyChoiceConfig& choice = *config_.key_choice;

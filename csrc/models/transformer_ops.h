@@ -113,6 +113,8 @@ class Transformer::Ops {
   void RunHeads(std::span<const kernels::PackedLinear> weights,
                 const kernels::HeadLinearArgs& args);
   // Of what a linear within a block reads, in place; nothing where the family has no such norm.
+  // Of a choice of keys: what is rotated of a key follows the latent of its value.
+  void AddKeysToValues(RowSteps* steps) const;
   // Whether there is a row that attends to chosen keys.
   bool HasChosenKeys() const { return !model_.choosing_rows_.empty(); }
   void NormalizeWithin(size_t layer, NormRole role, const Activations& x);

@@ -5,7 +5,7 @@
 #include MLC_NATIVE_ISA_HEADER
 // After the ISA's header.
 #include "kernels/cpu/attention.inl"
-#include "kernels/cpu/key_scores.inl"
+#include "kernels/cpu/key_choice.inl"
 #include "kernels/cpu/kv_pages.inl"
 
 namespace mlc_native::kernels::MLC_NATIVE_ISA {
@@ -16,6 +16,7 @@ constinit const AttentionKernels kAttention = {
     .attention_segment = AttendSegment,
     .attention_fold = FoldSegments,
     .key_scores = ScoreKeys,
+    .copy_chosen = CopyChosen,
 };
 
 }  // namespace mlc_native::kernels::MLC_NATIVE_ISA

@@ -181,14 +181,34 @@ class KvWriter {
         v_(kv.v_pages == nullptr ? nullptr : KvPage<T>(kv, kv.v_pages, head, page)) {}
 
   void WriteOne(int64_t token, const float* k, const float* v) const {
-    WriteOne(k_, token, k, [=](int64_t d) { return KvKeyIndex(kInPairs, token, d); });
-    if (v_ == nullptr) return;
-    WriteOne(v_, token, v, [=, this](int64_t d) { return ValueIndex(token, d); });
+    WriteOne(token, KvRowEncoder<T>(k, head_dim_), KvRowEncoder<T>(v, head_dim_));
   }
-
   // The tokens from `token` on, a multiple of kTokens, whose rows lie ldk and ldv floats apart.
   void WriteMany(int64_t token, const float* k, int64_t ldk, const float* v, int64_t ldv) const {
-    WriteMany(k_, token, k, ldk, [&](int64_t d, const Rows& x) {
+    KvRowEncoder<T> keys[kTokens];
+    KvRowEncoder<T> values[kTokens];
+    for (int i = 0; i < kTokens; ++i) {
+      keys[i] = KvRowEncoder<T>(k + i * ldk, head_dim_);
+      values[i] = KvRowEncoder<T>(v + i * ldv, head_dim_);
+    }
+    WriteMany(token, keys, values);
+  }
+
+  // The same of sources that have what KvRowEncoder has.
+  template <typename Source>
+  void WriteOne(int64_t token, const Source& key, const Source& value) const {
+    WriteTokens(k_, token, &key, 1, [&](int64_t d, const Storage(*x)[kKvRowUnit]) {
+      for (int64_t i = 0; i < kKvRowUnit; ++i) k_[KvKeyIndex(kInPairs, token, d + i)] = x[0][i];
+    });
+    if (v_ == nullptr) return;
+    WriteTokens(v_, token, &value, 1, [&](int64_t d, const Storage(*x)[kKvRowUnit]) {
+      for (int64_t i = 0; i < kKvRowUnit; ++i) v_[ValueIndex(token, d + i)] = x[0][i];
+    });
+  }
+  template <typename Source>
+  void WriteMany(int64_t token, const Source (&keys)[kTokens],
+                 const Source (&values)[kTokens]) const {
+    WriteTokens(k_, token, keys, kTokens, [&](int64_t d, const Storage(*x)[kKvRowUnit]) {
       for (int64_t at = 0; at < kKvRowUnit; at += kElements) {
         Units<Unit> units[kTokens];
         for (int i = 0; i < kTokens; ++i) __builtin_memcpy(&units[i], &x[i][at], 16);
@@ -200,7 +220,7 @@ class KvWriter {
       }
     });
     if (v_ == nullptr) return;
-    WriteMany(v_, token, v, ldv, [&](int64_t d, const Rows& x) {
+    WriteTokens(v_, token, values, kTokens, [&](int64_t d, const Storage(*x)[kKvRowUnit]) {
       for (int i = 0; i < kTokens; i += kInPairs ? 2 : 1) {
         Storage* to = &v_[ValueIndex(token + i, d)];
         if constexpr (kInPairs) {
@@ -220,34 +240,20 @@ class KvWriter {
 
  private:
   static constexpr int kElements = 16 / sizeof(Storage);  // of a vector
-  using Rows = Storage[kTokens][kKvRowUnit];
 
   int64_t ValueIndex(int64_t token, int64_t d) const {
     return KvValueIndex(kInPairs, row_, token, d);
   }
 
-  template <typename F>
-  void WriteOne(Storage* page, int64_t token, const float* x, F index) const {
-    const KvRowEncoder<T> encoder(x, head_dim_);
-    for (int64_t d = 0; d < row_; d += kKvRowUnit) {
-      Storage elements[kKvRowUnit];
-      encoder.Encode(d, elements);
-      for (int64_t i = 0; i < kKvRowUnit; ++i) page[index(d + i)] = elements[i];
-    }
-    encoder.SetScale(page, row_, token);
-  }
-
   // Calls write(d, elements from d on of the tokens).
-  template <typename F>
-  void WriteMany(Storage* page, int64_t token, const float* x, int64_t ldx, F write) const {
-    KvRowEncoder<T> encoders[kTokens];
-    for (int i = 0; i < kTokens; ++i) encoders[i] = KvRowEncoder<T>(x + i * ldx, head_dim_);
+  template <typename Source, typename F>
+  void WriteTokens(Storage* page, int64_t token, const Source* sources, int count, F write) const {
     for (int64_t d = 0; d < row_; d += kKvRowUnit) {
-      Rows elements;
-      for (int i = 0; i < kTokens; ++i) encoders[i].Encode(d, elements[i]);
+      Storage elements[kTokens][kKvRowUnit];
+      for (int i = 0; i < count; ++i) sources[i].Encode(d, elements[i]);
       write(d, elements);
     }
-    for (int i = 0; i < kTokens; ++i) encoders[i].SetScale(page, row_, token + i);
+    for (int i = 0; i < count; ++i) sources[i].SetScale(page, row_, token + i);
   }
 
   const int64_t head_dim_;

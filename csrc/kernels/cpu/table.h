@@ -92,6 +92,15 @@ struct KeyScoreSteps {
   float* scratch;  // AttentionScratchFloats(kMaxBlockQueries, head_dim)
 };
 
+// Up to a page of tokens that a row has chosen. Their keys are made of their values (key_choice.h).
+struct ChosenTokens {
+  const int32_t* block_table;
+  const int32_t* chosen;  // [count]: positions
+  int64_t count;
+  int64_t num_ahead;  // how many there are from `chosen` on, with those that are copied next
+  int64_t rope_dim;
+};
+
 struct AttentionKernels {
   void (*write_kv)(const KvPages&, const WriteKvArgs&, int64_t row_begin, int64_t row_end);
   void (*attention)(const KvPages&, const AttentionArgs&, const AttentionBlock&);
@@ -105,6 +114,8 @@ struct AttentionKernels {
   // position in the last page are unspecified.
   void (*key_scores)(const KvPages& index, const KeyScoreArgs&, const KeyScoreSteps&,
                      float* scores);
+  // Writes the tokens to a page of `to`, from its first slot on.
+  void (*copy_chosen)(const KvPages& from, const KvPages& to, const ChosenTokens&, int64_t page);
 };
 
 struct DeltaKernels {

@@ -9,10 +9,9 @@
 // The best: a block of a row finds the smallest score that is chosen (row_select.cuh) and writes
 // what is larger, and the first ones of those that are equal, in the order of positions. Bytes: 4
 // per key, about five times, from the level-2 cache.
-#include "kernels/cuda/key_choice.h"
-
 #include <algorithm>
 
+#include "kernels/cuda/key_choice.h"
 #include "kernels/cuda/rope_head.cuh"
 #include "kernels/cuda/row_select.cuh"
 
@@ -85,9 +84,9 @@ __global__ void __launch_bounds__(kIndexThreads)
 
 constexpr int kScoreWarps = 4;
 constexpr int kScoreThreads = kScoreWarps * kWarp;
-constexpr int kGroupKeys = 64;                         // of a block
-constexpr int kWarpKeys = kGroupKeys / kScoreWarps;    // two tiles of 8
-constexpr int kPadding = 8;                            // elements, behind each row in shared memory
+constexpr int kGroupKeys = 64;                       // of a block
+constexpr int kWarpKeys = kGroupKeys / kScoreWarps;  // two tiles of 8
+constexpr int kPadding = 8;                          // elements, behind each row in shared memory
 
 struct ScoreArgs {
   KvPages index;
@@ -101,7 +100,9 @@ __device__ inline int64_t PageOf(const ScoreArgs& args, int64_t row, int64_t pos
 }
 
 // The elements of a row in shared memory, where heads and dims are padded to whole tiles.
-__host__ __device__ inline int64_t PaddedRow(int64_t dim) { return (dim + 15) / 16 * 16 + kPadding; }
+__host__ __device__ inline int64_t PaddedRow(int64_t dim) {
+  return (dim + 15) / 16 * 16 + kPadding;
+}
 __host__ __device__ inline int64_t PaddedHeads(int64_t heads) { return (heads + 15) / 16 * 16; }
 
 // Copies rows of `dim` elements, and zeros behind them and in place of rows that are not there.

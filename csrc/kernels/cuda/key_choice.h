@@ -47,9 +47,9 @@ struct ChooseKeysArgs {
   DType dtype = DType::kBFloat16;
   const void* queries = nullptr;  // [m, heads, head_dim]
   int64_t heads = 0;
-  const float* weights = nullptr;   // [m, heads]
-  const int32_t* lengths = nullptr; // [m]: row i scores keys 0 .. lengths[i] - 1
-  const int32_t* tables = nullptr;  // row i uses table tables[i]; null: table i
+  const float* weights = nullptr;    // [m, heads]
+  const int32_t* lengths = nullptr;  // [m]: row i scores keys 0 .. lengths[i] - 1
+  const int32_t* tables = nullptr;   // row i uses table tables[i]; null: table i
   const int32_t* block_tables = nullptr;
   int64_t ld_block_tables = 0;
   int64_t m = 0;

@@ -12,8 +12,8 @@ void CudaDecoder::Ops::ChooseKeys(size_t layer) {
   const KeyChoiceConfig& choice = *config_.key_choice;
   const auto& w = weights_.layers[layer];
   LaunchLinear(LinearArgs(w.linear(LinearRole::kIndexKeys), input_, buffers_.index_keys));
-  GemvArgs queries = LinearArgs(w.linear(LinearRole::kIndexQueries), buffers_.latents,
-                                buffers_.index_queries);
+  GemvArgs queries =
+      LinearArgs(w.linear(LinearRole::kIndexQueries), buffers_.latents, buffers_.index_queries);
   queries.ldx = LatentRow(config_);
   LaunchLinear(queries);
   const CudaMatrix& weights = w.linear(LinearRole::kIndexWeights).matrix;

@@ -37,8 +37,7 @@ class KeyChoiceTest : public CudaKernelTest {
     const int64_t longest = std::ranges::max(lengths);
     const DeviceBytes device_q(Encode(s.dtype, q));
     const DeviceArray<float> device_weights(weights);
-    const DeviceArray<int32_t> device_lengths(
-        std::vector<int32_t>(lengths.begin(), lengths.end()));
+    const DeviceArray<int32_t> device_lengths(std::vector<int32_t>(lengths.begin(), lengths.end()));
     const DeviceArray<int32_t> device_tables(tables);
     DeviceArray<float> scores(std::min(m, kChosenAtOnce) * ScoreRow(longest));
     DeviceArray<int32_t> chosen(m * s.num_chosen);
@@ -74,8 +73,8 @@ class KeyChoiceTest : public CudaKernelTest {
   }
 
   void Check(const Sizes& s, const std::vector<int64_t>& lengths) {
-    SCOPED_TRACE(::testing::Message() << s.heads << " heads of " << s.dim << ", type "
-                                      << static_cast<int>(s.dtype));
+    SCOPED_TRACE(::testing::Message()
+                 << s.heads << " heads of " << s.dim << ", type " << static_cast<int>(s.dtype));
     const PagedKv paged = Keys(s, lengths);
     const int64_t m = std::ssize(lengths);
     const Floats q = Random(s.dtype, m * s.heads * s.dim);
@@ -91,8 +90,8 @@ class KeyChoiceTest : public CudaKernelTest {
       double least = INFINITY;
       double most = -INFINITY;
       for (int64_t p = 0; p < lengths[row]; ++p) {
-        const double score = Score(s, &paged.k[row][p * s.dim], &q[row * s.heads * s.dim],
-                                   &weights[row * s.heads]);
+        const double score =
+            Score(s, &paged.k[row][p * s.dim], &q[row * s.heads * s.dim], &weights[row * s.heads]);
         double& bound = std::ranges::binary_search(chosen, p) ? least : most;
         bound = &bound == &least ? std::min(least, score) : std::max(most, score);
       }
@@ -130,11 +129,9 @@ TEST_F(KeyChoiceTest, ARowsChoiceDoesNotDependOnOthers) {
     const Choice all = Choose(s, paged, lengths, q, weights);
     const int64_t width = s.heads * s.dim;
     for (int32_t row = 0; row < 3; ++row) {
-      const Choice alone =
-          Choose(s, paged, {lengths[row]},
-                 Floats(q.begin() + row * width, q.begin() + (row + 1) * width),
-                 Floats(weights.begin() + row * s.heads, weights.begin() + (row + 1) * s.heads),
-                 {row});
+      const Choice alone = Choose(
+          s, paged, {lengths[row]}, Floats(q.begin() + row * width, q.begin() + (row + 1) * width),
+          Floats(weights.begin() + row * s.heads, weights.begin() + (row + 1) * s.heads), {row});
       EXPECT_TRUE(std::equal(alone.chosen.begin(), alone.chosen.end(),
                              all.chosen.begin() + row * s.num_chosen));
     }
