@@ -38,6 +38,9 @@ enum class LinearRole : uint8_t {
   // Of layers with inputs:
   kLayerInputGate,  // [layer input, hidden]: what a layer's input is multiplied with
   kLayerInputUp,    // [hidden, layer input]
+  // LAuReL, a path of few numbers beside attention:
+  kLaurelDown,  // [rank, hidden]
+  kLaurelUp,    // [hidden, rank]
   // Of experts that read a projection of the input, which has its size in place of hidden's:
   kExpertsIn,   // [latent, hidden]
   kExpertsOut,  // [hidden, latent]: of the weighed sum of what the experts of a row give
@@ -49,7 +52,8 @@ inline constexpr LinearRole kLinearRoles[] = {
     LinearRole::kQueryUp,      LinearRole::kHeadKeyUp,     LinearRole::kHeadValueUp,
     LinearRole::kDeltaInputs,  LinearRole::kDeltaGates,    LinearRole::kDeltaOut,
     LinearRole::kDeltaDecays,  LinearRole::kDeltaOutGates, LinearRole::kLayerInputGate,
-    LinearRole::kLayerInputUp, LinearRole::kExpertsIn,     LinearRole::kExpertsOut};
+    LinearRole::kLayerInputUp, LinearRole::kLaurelDown,    LinearRole::kLaurelUp,
+    LinearRole::kExpertsIn,    LinearRole::kExpertsOut};
 inline constexpr size_t kNumLinearRoles = std::size(kLinearRoles);
 // Whether a layer has one for each expert, of which a row reads those that it chose.
 constexpr bool IsOfExperts(LinearRole role) {
@@ -76,6 +80,8 @@ enum class NormRole : uint8_t {
   kK,  // likewise: of what keys and values come from
   kV,
   kPostLayerInput,  // of what kLayerInputUp gives, before it is added to the residual
+  kLaurel,          // of what kLaurelUp gives, likewise
+  kStreamRouter,    // of the residual stream that chooses how all of them are mixed
   // Within a block, of what a linear reads:
   kAttentionOut,  // [values]: kOut
   kFfnDown,       // [ffn]: kDown
@@ -86,7 +92,7 @@ enum class NormRole : uint8_t {
   kPostExperts,
   kPostShared,
 };
-inline constexpr size_t kNumNormRoles = 14;
+inline constexpr size_t kNumNormRoles = 16;
 // Whether only layers have it whose experts are beside a block.
 constexpr bool IsOfExpertsBeside(NormRole role) { return role >= NormRole::kRouter; }
 
@@ -97,6 +103,11 @@ enum class VectorRole : uint8_t {
   kCorrection,    // [experts]: added to the scores of experts for the choice only
   kLayerScale,    // [1]: of the residual behind the layer
   kExpertScales,  // [experts]: of the weights of experts
+  // Of residual streams (kernels/residual_streams.h):
+  kStreamRouter,       // [streams, hidden]
+  kStreamPredictions,  // [streams * streams, streams]
+  kStreamCorrections,  // [streams, streams]
+  kStreamScale,        // [hidden]: of the corrected stream that the layer's input is gated with
   // Of layers with states:
   kConvolution,  // [width, channels], the oldest row first: of queries, keys and values, or a short
                  // convolution's
@@ -108,7 +119,10 @@ enum class VectorRole : uint8_t {
   kConvolutionBias,  // [channels]
   kSkip,             // [value heads]: how much of a head's input is added to what it gives
 };
-inline constexpr size_t kNumVectorRoles = 11;
+inline constexpr size_t kNumVectorRoles = 15;
+constexpr bool IsOfStreams(VectorRole role) {
+  return role >= VectorRole::kStreamRouter && role <= VectorRole::kStreamScale;
+}
 // Whether it is of layers with states.
 constexpr bool IsOfDelta(VectorRole role) { return role >= VectorRole::kConvolution; }
 

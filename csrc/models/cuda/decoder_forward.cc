@@ -215,6 +215,8 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kQueryUp:
     case LinearRole::kHeadKeyUp:
     case LinearRole::kHeadValueUp:
+    case LinearRole::kLaurelDown:
+    case LinearRole::kLaurelUp:
       break;  // launched by WriteLatents and MakeValues
     case LinearRole::kExpertsIn:
       return LaunchLinear(LinearArgs(linear, input_, buffers_.expert_latents));
