@@ -10,6 +10,8 @@
 namespace mlc_native {
 namespace {
 
+constexpr double kNoCut = -1e29;  // below any that leaves a gate as it is
+
 // How many standard deviations above the mean of a normal distribution `share` of it ends: Newton's
 // method in the tail, whose logarithm is concave.
 float DeviationsAbove(double share) {
@@ -31,21 +33,30 @@ float DeviationsAbove(double share) {
 
 void ReadGateCuts(const ConfigFields& fields, ModelConfig& config) {
   constexpr char kField[] = "activation_sparsity_pattern";
+  constexpr char kDeviations[] = "activation_sparsity_deviations";
   if (!config.arch->cuts_gates) return;
   const size_t num_layers = config.layers.size();
+  const auto check = [&](const char* field, const std::vector<double>& numbers, const auto& fits,
+                         const char* allowed) {
+    if (numbers.size() == num_layers && std::ranges::all_of(numbers, fits)) return;
+    fields.FailValue(field, "a list of \"num_hidden_layers\" = " + std::to_string(num_layers) +
+                                " numbers" + allowed);
+  };
+  if (fields.Has(kDeviations)) {
+    const std::vector<double> cuts = fields.Numbers(kDeviations);
+    check(kDeviations, cuts, [](double) { return true; }, "");
+    for (size_t i = 0; i < num_layers; ++i) {
+      if (cuts[i] > kNoCut) config.layers[i].gate_cut = static_cast<float>(cuts[i]);
+    }
+    return;
+  }
   std::vector<double> shares = fields.Numbers(kField);
   if (!fields.Has(kField)) {
     constexpr size_t kSparse = 10;
     shares.assign(num_layers, 0.0);
     if (num_layers > kSparse) std::fill_n(shares.begin(), kSparse, 0.95);
   }
-  const bool fits = shares.size() == num_layers && std::ranges::all_of(shares, [](double share) {
-                      return share >= 0.0 && share < 1.0;
-                    });
-  if (!fits) {
-    fields.FailValue(kField, "a list of \"num_hidden_layers\" = " + std::to_string(num_layers) +
-                                 " numbers in [0, 1)");
-  }
+  check(kField, shares, [](double share) { return share >= 0.0 && share < 1.0; }, " in [0, 1)");
   for (size_t i = 0; i < num_layers; ++i) {
     // In float32, as transformers has it.
     if (shares[i] > 0.0) config.layers[i].gate_cut = DeviationsAbove(static_cast<float>(shares[i]));

@@ -330,6 +330,7 @@ void ReadLayerSizes(const ConfigFields& fields, ModelConfig& config);
 //
 // Field: activation_sparsity_pattern, of each layer the share of gates that are zero if they are
 // distributed normally, 0: they are not cut. Absent: 0.95 in the first 10 layers of more than 10.
+// Of a GGUF file's metadata, activation_sparsity_deviations: gate_cut of each, -1e30: none.
 void ReadGateCuts(const ConfigFields& fields, ModelConfig& config);
 
 // Of a family with arch.has_residual_streams, sets config.residual_streams. Requires: the inputs of

@@ -80,6 +80,11 @@ int64_t StreamsWidth(const ModelConfig& config) {
   return config.residual_streams ? config.residual_streams->count * config.hidden_size : 0;
 }
 
+// Of the parts that all but the first become.
+int64_t StreamPartsWidth(const ModelConfig& config) {
+  return config.residual_streams ? StreamsWidth(config) - config.hidden_size : 0;
+}
+
 int64_t LaurelWidth(const ModelConfig& config) {
   return config.laurel_rank > 0 ? config.hidden_size : 0;
 }
@@ -92,7 +97,7 @@ int64_t BlockWidth(const ModelConfig& config) {
   const int64_t beside = config.arch->attends_beside_mamba ? attention : 0;
   return std::max({attention, OutputInputWidth(config), beside + DeltaWidth(config),
                    FfnWidth(config), ExpertWidth(config), gate, config.layer_inputs_size(),
-                   config.laurel_rank, StreamsWidth(config) - config.hidden_size});
+                   config.laurel_rank, StreamPartsWidth(config)});
 }
 
 int64_t RouterWidth(const ModelConfig& config) {
@@ -302,7 +307,7 @@ void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
   buffers_.attention = {data + max_num_rows * width, QueryWidth(config_)};
   buffers_.projected_inputs = {data, config_.layer_inputs_size()};
   buffers_.layer_gate = {data, config_.layer_inputs ? 2 * config_.layer_inputs->size : 0};
-  buffers_.stream_parts = {data, StreamsWidth(config_) - config_.hidden_size};
+  buffers_.stream_parts = {data, StreamPartsWidth(config_)};
   buffers_.laurel_rank = {data, config_.laurel_rank};
   if (config_.has_states()) {
     float* delta = data;  // behind what attention has in the same layers

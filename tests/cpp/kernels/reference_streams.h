@@ -108,4 +108,14 @@ struct StreamRow {
   }
 };
 
+// Gates of a row, cut as many standard deviations above their mean.
+inline void Cut(double* row, int64_t n, double deviations) {
+  const auto size = static_cast<double>(n);
+  double mean = 0, variance = 0;
+  for (int64_t i = 0; i < n; ++i) mean += row[i] / size;
+  for (int64_t i = 0; i < n; ++i) variance += (row[i] - mean) * (row[i] - mean) / size;
+  const double cut = mean + deviations * std::sqrt(variance);
+  for (int64_t i = 0; i < n; ++i) row[i] = std::max(row[i] - cut, 0.0);
+}
+
 }  // namespace mlc_native::kernels::reference

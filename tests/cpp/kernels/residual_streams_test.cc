@@ -172,16 +172,7 @@ TEST_P(ResidualStreamsTest, CutMatchesTheReference) {
       Floats x = Random(m * n, 3);
       for (float& value : x) value += 40;
       reference::Matrix want = ToDouble(x);
-      for (int64_t row = 0; row < m; ++row) {
-        double* const values = want.data() + row * n;
-        double mean = 0, variance = 0;
-        for (int64_t i = 0; i < n; ++i) mean += values[i] / static_cast<double>(n);
-        for (int64_t i = 0; i < n; ++i) {
-          variance += (values[i] - mean) * (values[i] - mean) / static_cast<double>(n);
-        }
-        const double cut = mean + deviations * std::sqrt(variance);
-        for (int64_t i = 0; i < n; ++i) values[i] = std::max(values[i] - cut, 0.0);
-      }
+      for (int64_t row = 0; row < m; ++row) reference::Cut(want.data() + row * n, n, deviations);
       Poisoned view(m, n, 3);
       view.Fill(x);
       Cut(Threads(2),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fake_model import find_test_library
 from paged_driver import PagedModel, PagedSequence, relative_error, transformers_logits
 from safetensors.torch import load_file, save_file
 
@@ -152,3 +153,20 @@ def test_what_is_refused(tmp_path: Path, fields: dict[str, Any], message: str) -
     edit_config(path, **fields)
     with pytest.raises(LoadError, match=message):
         PagedModel(path)
+
+
+def test_cuda_has_the_logits_and_tokens_of_transformers(tmp_path: Path) -> None:
+    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
+    path = make_checkpoint("tiny-gemma3n_text", tmp_path / "m")
+    model = PagedModel(path, dtype="float32", model_lib=library)
+    tokens, ours = model.generate(PROMPT, 64, 8)
+    every_row = transformers_logits(path, PROMPT + tokens[:-1])
+    reference = every_row[len(PROMPT) - 1 :]
+    assert relative_error(ours, reference) < 1e-4
+    assert tokens == reference.argmax(-1).tolist()
+    work = [(PagedSequence(list(PROMPT)), len(PROMPT))]
+    on_cpu = PagedModel(path, dtype="bfloat16").forward(work, "all")
+    work = [(PagedSequence(list(PROMPT)), len(PROMPT))]
+    ours = PagedModel(path, dtype="bfloat16", model_lib=library).forward(work, "all")
+    exact = every_row[: len(PROMPT)]
+    assert np.linalg.norm(ours - exact) < 2 * np.linalg.norm(on_cpu - exact)
