@@ -17,7 +17,8 @@ inline constexpr ProjectionName kLaurel[] = {
     {"laurel.linear_left", LinearRole::kLaurelDown, Rows::kLaurel},
     {"laurel.linear_right", LinearRole::kLaurelUp, Rows::kHidden},
 };
-inline constexpr auto kGemma3nProjections = Join(kSeparateQkv, kOut, kSeparateFfn, kLayerInputs, kLaurel);
+inline constexpr auto kGemma3nProjections =
+    Join(kSeparateQkv, kOut, kSeparateFfn, kLayerInputs, kLaurel);
 inline constexpr VectorName kGemma3nVectors[] = {
     {"altup.modality_router.weight", VectorRole::kStreamRouter},
     {"altup.prediction_coefs.weight", VectorRole::kStreamPredictions},

@@ -1,5 +1,5 @@
-// Residual streams (AltUp): each row has several hidden states in place of one. A layer reads one of
-// them, the active one, and what it computes of it corrects all.
+// Residual streams (AltUp): each row has several hidden states in place of one. A layer reads one
+// of them, the active one, and what it computes of it corrects all.
 //
 // Of the streams h_0, h_1, ... of a row, with `router` the rows of a matrix, and both kinds of
 // coefficients products of m = tanh(router norm(.)) with a matrix of their own:
@@ -43,9 +43,10 @@ struct StreamStep {
   int64_t ld_added = 0;
   const float* norm = nullptr;  // [dim], of kPredict, kCorrect and kAdd
   float eps = 1e-6f;
-  const float* router = nullptr;        // [count, dim], of kPredict and kCorrect
-  const float* coefficients = nullptr;  // kPredict: [count * count, count]; kCorrect: [count, count]
-  const float* scale = nullptr;         // [dim], of kCorrect; null: ones
+  const float* router = nullptr;  // [count, dim], of kPredict and kCorrect
+  const float* coefficients =
+      nullptr;                   // kPredict: [count * count, count]; kCorrect: [count, count]
+  const float* scale = nullptr;  // [dim], of kCorrect; null: ones
   int64_t m = 0;
   int64_t dim = 0;
 };

@@ -1,6 +1,6 @@
-// What the metadata of a GGUF file says of a decoder with residual streams (Gemma 3n), with the fields
-// of config.json: the streams, LAuReL, feed-forward blocks and their gates, layers that read the
-// keys and values of others, and inputs of layers. Pure; any thread.
+// What the metadata of a GGUF file says of a decoder with residual streams (Gemma 3n), with the
+// fields of config.json: the streams, LAuReL, feed-forward blocks and their gates, layers that read
+// the keys and values of others, and inputs of layers. Pure; any thread.
 #pragma once
 
 #include <string_view>

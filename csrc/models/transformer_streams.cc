@@ -46,7 +46,8 @@ void Transformer::Ops::CorrectStreams(size_t layer) {
   const CpuDecoderWeights::Layer& weights = model_.weights_.layers[layer];
   StreamStep step = RoutedStep(StreamOp::kCorrect, layer);
   step.coefficients = weights.vector(VectorRole::kStreamCorrections);
-  if (config_.residual_streams->scales_active) step.scale = weights.vector(VectorRole::kStreamScale);
+  if (config_.residual_streams->scales_active)
+    step.scale = weights.vector(VectorRole::kStreamScale);
   remembered_.Add(step);
 }
 

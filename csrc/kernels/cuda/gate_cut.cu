@@ -1,6 +1,5 @@
 // CutGates, SumGates: one block per row, which is read up to three times, from the caches mostly.
 #include "kernels/cuda/gate_cut.h"
-
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/reduce.cuh"
 
@@ -35,9 +34,9 @@ __global__ void __launch_bounds__(kCutThreads)
   if (args.sums == nullptr) {
     const auto n = static_cast<float>(args.n);
     mean = SumOfRow(x, args.n, sums, [](float value) { return value; }) / n;
-    variance = SumOfRow(x, args.n, squares, [mean](float value) {
-      return (value - mean) * (value - mean);
-    }) / n;
+    variance = SumOfRow(x, args.n, squares,
+                        [mean](float value) { return (value - mean) * (value - mean); }) /
+               n;
   } else {
     const auto n = static_cast<float>(args.whole_n);
     mean = args.sums[2 * row] / n;

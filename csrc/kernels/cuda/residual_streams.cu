@@ -36,7 +36,8 @@ __device__ inline float ToMagnitude(float wanted, float mean_square) {
   return sqrtf(wanted / fmaxf(mean_square, kLeastMeanSquare));
 }
 
-// Puts what the coefficients make of the routed row into `factors`, which all threads may read then.
+// Puts what the coefficients make of the routed row into `factors`, which all threads may read
+// then.
 template <typename T>
 __device__ inline void RouteRow(const StreamArgs& args, const float* row, int num_factors,
                                 float* factors) {

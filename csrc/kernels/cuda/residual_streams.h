@@ -1,5 +1,5 @@
-// Residual streams (AltUp) and LAuReL on CUDA, the counterpart of kernels/residual_streams.h for the
-// CPU, which has the formulas of the steps.
+// Residual streams (AltUp) and LAuReL on CUDA, the counterpart of kernels/residual_streams.h for
+// the CPU, which has the formulas of the steps.
 //
 // A row's result depends on its own inputs alone, bit by bit.
 #pragma once
@@ -21,9 +21,10 @@ struct StreamArgs {
   int64_t added_step = 0;          // kJoin: from part to part, a multiple of 8
   const void* norm = nullptr;      // [dim], of kPredict, kCorrect and kAdd
   float eps = 1e-6f;
-  const float* router = nullptr;        // [count, dim], of kPredict and kCorrect
-  const float* coefficients = nullptr;  // kPredict: [count * count, count]; kCorrect: [count, count]
-  const float* scale = nullptr;         // [dim], of kCorrect; null: ones
+  const float* router = nullptr;  // [count, dim], of kPredict and kCorrect
+  const float* coefficients =
+      nullptr;                   // kPredict: [count * count, count]; kCorrect: [count, count]
+  const float* scale = nullptr;  // [dim], of kCorrect; null: ones
   int64_t m = 0;
   int64_t dim = 0;  // a multiple of 8
 };

@@ -20,7 +20,8 @@ constexpr size_t kMaxDecodeBytes = size_t{256} << 20;  // of DecodeAttention's w
 // Whether there are sums over whole rows of which each of several GPUs has a part.
 bool HasSumsOfWholeRows(const ModelConfig& config) {
   return config.qk_norm == QkNorm::kWholeProjection || config.has_norms_within() ||
-         std::ranges::any_of(config.layers, [](const LayerConfig& l) { return l.gate_cut.has_value(); });
+         std::ranges::any_of(config.layers,
+                             [](const LayerConfig& l) { return l.gate_cut.has_value(); });
 }
 
 // Of all residual streams of a row, where there are several.
@@ -187,7 +188,8 @@ void CudaDecoder::PlaceKeptRows(const ModelConfig& config, DType dtype, int64_t 
   buffers->kept_residual =
       static_cast<float*>(take(max_logits * config.hidden_size, sizeof(float)));
   if (config.residual_streams) {
-    buffers->kept_streams = static_cast<float*>(take(max_logits * StreamsRow(config), sizeof(float)));
+    buffers->kept_streams =
+        static_cast<float*>(take(max_logits * StreamsRow(config), sizeof(float)));
   }
   buffers->kept_attention = take(max_logits * WidestAttentionRow(config), DTypeSize(dtype));
   if (config.parallel_blocks) {

@@ -63,8 +63,8 @@ struct Rows {
 class ResidualStreamsTest : public KernelTest {
  protected:
   Rows Make(int64_t m, int64_t dim, int64_t count, int64_t active, bool has_scale) {
-    Rows rows{m, dim, count, active, {m, count * dim, 3}, {m, dim, 2}, {m, (count - 1) * dim, 1},
-              {}, {}, {}, {}};
+    Rows rows{m,  dim, count, active, {m, count * dim, 3}, {m, dim, 2}, {m, (count - 1) * dim, 1},
+              {}, {},  {},    {}};
     rows.streams.Fill(Random(m * count * dim, 2));
     rows.x.Fill(Random(m * dim, 2));
     rows.added.Fill(Random(m * (count - 1) * dim, 2));
