@@ -10,8 +10,6 @@
 namespace mlc_native {
 namespace {
 
-constexpr double kNoCut = -1e29;  // below any that leaves a gate as it is
-
 // How many standard deviations above the mean of a normal distribution `share` of it ends: Newton's
 // method in the tail, whose logarithm is concave.
 float DeviationsAbove(double share) {
@@ -29,37 +27,50 @@ float DeviationsAbove(double share) {
   return static_cast<float>(is_below ? -x : x);
 }
 
+// Throws LoadError unless there is a number for each layer, of which `is_valid` is true.
+template <typename F>
+std::vector<double> NumbersOfLayers(const ConfigFields& fields, const char* field,
+                                    size_t num_layers, const char* allowed, const F& is_valid) {
+  std::vector<double> numbers = fields.Numbers(field);
+  if (numbers.size() != num_layers || !std::ranges::all_of(numbers, is_valid)) {
+    fields.FailValue(field, "a list of \"num_hidden_layers\" = " + std::to_string(num_layers) +
+                                " numbers" + allowed);
+  }
+  return numbers;
+}
+
 }  // namespace
 
 void ReadGateCuts(const ConfigFields& fields, ModelConfig& config) {
-  constexpr char kField[] = "activation_sparsity_pattern";
+  constexpr char kShares[] = "activation_sparsity_pattern";
   constexpr char kDeviations[] = "activation_sparsity_deviations";
   if (!config.arch->cuts_gates) return;
-  const size_t num_layers = config.layers.size();
-  const auto check = [&](const char* field, const std::vector<double>& numbers, const auto& fits,
-                         const char* allowed) {
-    if (numbers.size() == num_layers && std::ranges::all_of(numbers, fits)) return;
-    fields.FailValue(field, "a list of \"num_hidden_layers\" = " + std::to_string(num_layers) +
-                                " numbers" + allowed);
-  };
+  std::vector<LayerConfig>& layers = config.layers;
   if (fields.Has(kDeviations)) {
-    const std::vector<double> cuts = fields.Numbers(kDeviations);
-    check(kDeviations, cuts, [](double) { return true; }, "");
-    for (size_t i = 0; i < num_layers; ++i) {
-      if (cuts[i] > kNoCut) config.layers[i].gate_cut = static_cast<float>(cuts[i]);
+    constexpr double kMost = 1000.0, kNone = -1e29;
+    const auto is_valid = [](double cut) { return std::abs(cut) <= kMost || cut < kNone; };
+    const std::vector<double> cuts =
+        NumbersOfLayers(fields, kDeviations, layers.size(), " in [-1000, 1000]", is_valid);
+    for (size_t i = 0; i < cuts.size(); ++i) {
+      if (cuts[i] > kNone) layers[i].gate_cut = static_cast<float>(cuts[i]);
     }
     return;
   }
-  std::vector<double> shares = fields.Numbers(kField);
-  if (!fields.Has(kField)) {
+  if (!fields.Has(kShares)) {
     constexpr size_t kSparse = 10;
-    shares.assign(num_layers, 0.0);
-    if (num_layers > kSparse) std::fill_n(shares.begin(), kSparse, 0.95);
+    const size_t count = layers.size() > kSparse ? kSparse : 0;
+    for (size_t i = 0; i < count; ++i) layers[i].gate_cut = DeviationsAbove(0.95f);
+    return;
   }
-  check(kField, shares, [](double share) { return share >= 0.0 && share < 1.0; }, " in [0, 1)");
-  for (size_t i = 0; i < num_layers; ++i) {
-    // In float32, as transformers has it.
-    if (shares[i] > 0.0) config.layers[i].gate_cut = DeviationsAbove(static_cast<float>(shares[i]));
+  // In float32, as transformers has them.
+  const auto is_valid = [](double share) {
+    return share >= 0.0 && share < 1.0 && static_cast<float>(share) < 1.0f;
+  };
+  const std::vector<double> shares =
+      NumbersOfLayers(fields, kShares, layers.size(), " in [0, 1)", is_valid);
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const auto share = static_cast<float>(shares[i]);
+    if (share > 0.0f) layers[i].gate_cut = DeviationsAbove(share);
   }
 }
 

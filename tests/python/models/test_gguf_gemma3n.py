@@ -93,6 +93,7 @@ def test_a_key_whose_value_nothing_else_says_is_named(tmp_path: Path, key: str) 
     [
         ("altup.num_inputs", 9, r"altup_num_inputs.*\[2, 8\]"),
         ("activation_sparsity_scale", [1.5] * 7, "activation_sparsity_deviations.*8 numbers"),
+        ("activation_sparsity_scale", [1.5] * 7 + [2e3], r"8 numbers in \[-1000, 1000\]"),
         ("activation_sparsity_scale", [float("inf")] * 8, "an infinity, which cuts all"),
         ("activation_sparsity_scale", [float("nan")] * 8, "is not a finite number"),
         ("feed_forward_length", [160] * 7, "has 7 entries for 8 layers"),
