@@ -89,6 +89,8 @@ HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "qwen2_moe": _QWEN_EXPERTS,
     "glm4_moe": _QWEN_EXPERTS,
     "deepseek_v3": _QWEN_EXPERTS,
+    "deepseek_v32": _QWEN_EXPERTS,
+    "glm_moe_dsa": _QWEN_EXPERTS,
     "deepseek_v2": _QWEN_EXPERTS,
     "glm4_moe_lite": _QWEN_EXPERTS,
     "ernie4_5_moe": _ERNIE_EXPERTS,

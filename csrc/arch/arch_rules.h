@@ -192,6 +192,24 @@ struct LatentRule {
   } absent{};
 };
 
+// Whether each query attends to the keys that score best by an index (DeepSeek's sparse attention).
+// The index reads what the queries of latent attention come from. Fields: index_topk,
+// index_head_dim, index_n_heads.
+struct KeyChoiceRule {
+  bool exists = false;
+  bool interleaved_rope = false;  // of the index, whatever that of the heads
+  // Layers may share the choice of a layer in front of them: those that indexer_types calls
+  // "shared" or whose letter of index_topk_pattern is S, else all but each index_topk_freq-th from
+  // layer index_skip_topk_offset - 1 on.
+  bool may_share = false;
+
+  struct Absent {  // values of absent fields
+    int64_t num_heads = 64;
+    int64_t head_dim = 128;
+    int64_t num_chosen = 2048;
+  } absent{};
+};
+
 // Values of absent fields; 0 where config.json must give the number.
 struct ArchDefaults {
   int64_t vocab_size = 0;

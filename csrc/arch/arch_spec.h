@@ -98,6 +98,7 @@ struct ArchSpec {
   bool has_residual_streams = false;  // ReadResidualStreams
   ExpertRule experts{};
   LatentRule latent{};
+  KeyChoiceRule key_choice{};
   // Some layers have linear attention (the gated delta rule): those that layer_types calls
   // "linear_attention", else all but each full_attention_interval-th. Fields: linear_num_key_heads,
   // linear_num_value_heads, linear_key_head_dim, linear_value_head_dim, linear_conv_kernel_dim.

@@ -127,11 +127,20 @@ inline constexpr auto kLatentProjections =
     Join(kLatentQueries, kLatentKeyValues, kQueryUp, kKeyValueUp, kOut, kSeparateFfn);
 inline constexpr auto kDirectQueryProjections =
     Join(kDirectQueries, kLatentKeyValues, kKeyValueUp, kOut, kSeparateFfn);
+inline constexpr ProjectionName kIndex[] = {
+    {"self_attn.indexer.wq_b", LinearRole::kIndexQueries, Rows::kIndexQueries},
+    {"self_attn.indexer.wk", LinearRole::kIndexKeys, Rows::kIndexKeys},
+    {"self_attn.indexer.weights_proj", LinearRole::kIndexWeights, Rows::kIndexWeights},
+};
+inline constexpr auto kIndexedProjections =
+    Join(kLatentQueries, kLatentKeyValues, kQueryUp, kKeyValueUp, kOut, kSeparateFfn, kIndex);
 inline constexpr NormName kNormsOfLatents[] = {
     {"self_attn.q_a_layernorm", NormRole::kQ},
     {"self_attn.kv_a_layernorm", NormRole::kK},
 };
 inline constexpr auto kPreNormsLatents = Join(kPreNorms, kNormsOfLatents);
+inline constexpr NormName kIndexNorm[] = {{"self_attn.indexer.k_norm", NormRole::kIndexKeys}};
+inline constexpr auto kPreNormsIndexed = Join(kPreNorms, kNormsOfLatents, kIndexNorm);
 
 // ---- Rows ----
 
@@ -165,6 +174,29 @@ constexpr ArchSpec WithLatentAttention(std::string_view architecture) {
       .latent = {.exists = true, .direct_queries = kDirectQueryProjections},
       .defaults = {.num_attention_heads = 128, .max_position_embeddings = 4096},
   };
+}
+
+// DeepSeek V3.2 and its kin: each query attends to chosen keys.
+constexpr ArchSpec WithKeyChoice(std::string_view architecture) {
+  ArchSpec spec = WithLatentAttention(architecture);
+  spec.projections = kIndexedProjections;
+  spec.norms = kPreNormsIndexed;
+  spec.experts.layers = SparseLayers::kListedOrBehindFirst;
+  spec.key_choice = {.exists = true};
+  spec.defaults.max_position_embeddings = 163840;
+  return spec;
+}
+
+constexpr ArchSpec GlmMoeDsa() {
+  ArchSpec spec = WithKeyChoice("GlmMoeDsaForCausalLM");
+  spec.experts.absent.num_groups = 1;
+  spec.experts.absent.num_chosen_groups = 1;
+  spec.latent.absent = {.q_rank = 2048, .plain_dim = 192, .value_dim = 256};
+  spec.key_choice.interleaved_rope = true;
+  spec.key_choice.may_share = true;
+  spec.key_choice.absent.num_heads = 32;
+  spec.defaults = {.num_attention_heads = 64, .max_position_embeddings = 202752, .norm_eps = 1e-5};
+  return spec;
 }
 
 constexpr ArchSpec DeepSeekV2() {
@@ -249,6 +281,8 @@ constexpr ArchSpec GraniteMoeShared() {
 inline constexpr ArchSpec kExpertRows[] = {
     DeepSeekV2(),
     WithLatentAttention("DeepseekV3ForCausalLM"),
+    WithKeyChoice("DeepseekV32ForCausalLM"),
+    GlmMoeDsa(),
     Glm4MoeLite(),
     Mistral4("Mistral4ForCausalLM"),
     Mistral4WithVision(),

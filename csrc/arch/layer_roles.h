@@ -25,6 +25,10 @@ enum class LinearRole : uint8_t {
   // Likewise, of each head:
   kHeadKeyUp,    // [latent, key without its rotated part]: what a query is multiplied with
   kHeadValueUp,  // [value, latent]
+  // Of layers that choose the keys of each query (KeyChoiceConfig):
+  kIndexQueries,  // [index heads * index size, what queries come from]
+  kIndexKeys,     // [index size, hidden]
+  kIndexWeights,  // [index heads, hidden]: of the scores of each head
   // Of layers with linear attention, in place of kQkv and kOut:
   kDeltaInputs,  // [keys + keys + values + values, hidden]: queries, keys, values and output gates,
                  // or the numbers that these and decays come from; in other layers with states,
@@ -50,6 +54,7 @@ inline constexpr LinearRole kLinearRoles[] = {
     LinearRole::kDown,         LinearRole::kRouter,        LinearRole::kExpertGateUp,
     LinearRole::kExpertDown,   LinearRole::kSharedGateUp,  LinearRole::kSharedDown,
     LinearRole::kQueryUp,      LinearRole::kHeadKeyUp,     LinearRole::kHeadValueUp,
+    LinearRole::kIndexQueries, LinearRole::kIndexKeys,     LinearRole::kIndexWeights,
     LinearRole::kDeltaInputs,  LinearRole::kDeltaGates,    LinearRole::kDeltaOut,
     LinearRole::kDeltaDecays,  LinearRole::kDeltaOutGates, LinearRole::kLayerInputGate,
     LinearRole::kLayerInputUp, LinearRole::kLaurelDown,    LinearRole::kLaurelUp,
@@ -64,6 +69,11 @@ constexpr bool IsOfDelta(LinearRole role) {
   return role == LinearRole::kDeltaInputs || role == LinearRole::kDeltaGates ||
          role == LinearRole::kDeltaOut || role == LinearRole::kDeltaDecays ||
          role == LinearRole::kDeltaOutGates;
+}
+// Whether it is of layers that choose the keys of each query.
+constexpr bool IsOfKeyChoice(LinearRole role) {
+  return role == LinearRole::kIndexQueries || role == LinearRole::kIndexKeys ||
+         role == LinearRole::kIndexWeights;
 }
 // Whether a layer has one for each head.
 constexpr bool IsOfHeads(LinearRole role) {
@@ -82,6 +92,7 @@ enum class NormRole : uint8_t {
   kPostLayerInput,  // of what kLayerInputUp gives, before it is added to the residual
   kLaurel,          // of what kLaurelUp gives, likewise
   kStreamRouter,    // of the residual stream that chooses how all of them are mixed
+  kIndexKeys,       // [index size]: of what kIndexKeys gives; always a LayerNorm, with a bias
   // Within a block, of what a linear reads:
   kAttentionOut,  // [values]: kOut
   kFfnDown,       // [ffn]: kDown
@@ -92,7 +103,7 @@ enum class NormRole : uint8_t {
   kPostExperts,
   kPostShared,
 };
-inline constexpr size_t kNumNormRoles = 16;
+inline constexpr size_t kNumNormRoles = 17;
 // Whether only layers have it whose experts are beside a block.
 constexpr bool IsOfExpertsBeside(NormRole role) { return role >= NormRole::kRouter; }
 

@@ -40,6 +40,9 @@ struct LayerConfig {
   // Of the gates of its feed-forward block, what lies so many standard deviations above their mean
   // is subtracted from all of them, and what is below zero then is zero.
   std::optional<float> gate_cut{};
+  // Where queries attend to chosen keys: the layer chooses them, and else takes the choice of the
+  // last layer in front of it that does.
+  bool chooses_keys = false;
 
   bool reads_other_kv() const { return kv_source != kOwnKv; }
   // A feed-forward block that every row passes.

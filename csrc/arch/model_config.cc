@@ -254,6 +254,7 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
     fields.Fail("attention_bias", "is not supported where \"q_lora_rank\" is null");
   }
   ReadFalcon(fields, config);
+  ReadKeyChoice(fields, config);
   ReadLayers(fields, arch, config.layers);
   ReadDelta(fields, config);
   ReadShortConvolutions(fields, config);

@@ -43,6 +43,18 @@ struct LatentConfig {
   int64_t query_dim() const { return plain_dim + rope_dim; }
 };
 
+// A choice of keys: each query attends to the num_chosen keys up to its position that score best by
+// an index, or to all if there are no more. A score is a sum over the heads of the index: that
+// head's weight for the query's row times max(0, q.k), where all heads read one key of head_dim
+// elements for each token. Their first LatentConfig::rope_dim elements are rotated.
+struct KeyChoiceConfig {
+  int64_t num_heads = 0;
+  int64_t head_dim = 0;
+  int64_t num_chosen = 0;
+
+  int64_t queries_size() const { return num_heads * head_dim; }
+};
+
 // Linear attention (the gated delta rule): the sizes of the layers that have it. Each value head
 // has a state [key_dim, value_dim] in place of keys and values, and the layer the last conv_width -
 // 1 rows of what its convolution reads.
@@ -182,6 +194,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
 
   std::optional<ExpertConfig> experts;           // of the layers that have them
   std::optional<LatentConfig> latent;            // num_kv_heads and head_dim are those of pages
+  std::optional<KeyChoiceConfig> key_choice;     // with latent attention
   std::optional<DeltaConfig> delta;              // of the layers with linear attention
   std::optional<ConvolutionConfig> convolution;  // of the layers with a short convolution
   std::optional<MambaConfig> mamba;              // of the layers with Mamba-2
@@ -338,6 +351,10 @@ void ReadGateCuts(const ConfigFields& fields, ModelConfig& config);
 //
 // Fields: altup_num_inputs, altup_active_idx, altup_correct_scale.
 void ReadResidualStreams(const ConfigFields& fields, ModelConfig& config);
+
+// Of a family with arch.key_choice, sets config.key_choice and which layers choose. Requires: the
+// decoder's sizes are known. Throws LoadError.
+void ReadKeyChoice(const ConfigFields& fields, ModelConfig& config);
 
 // Of a family with arch.is_falcon, sets which norms the layers have, and whether their blocks are
 // parallel. Throws LoadError.

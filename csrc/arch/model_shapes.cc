@@ -68,6 +68,10 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
     case LinearRole::kHeadKeyUp:
     case LinearRole::kHeadValueUp:
       return latent && layer.attends() ? num_heads : 0;
+    case LinearRole::kIndexQueries:
+    case LinearRole::kIndexKeys:
+    case LinearRole::kIndexWeights:
+      return layer.chooses_keys ? 1 : 0;
     case LinearRole::kLayerInputGate:
     case LinearRole::kLayerInputUp:
       return layer_inputs ? 1 : 0;
@@ -121,6 +125,12 @@ int64_t ModelConfig::linear_rows(const LayerConfig& layer, LinearRole role) cons
       return latent->kv_rank;
     case LinearRole::kHeadValueUp:
       return latent->value_dim;
+    case LinearRole::kIndexQueries:
+      return key_choice->queries_size();
+    case LinearRole::kIndexKeys:
+      return key_choice->head_dim;
+    case LinearRole::kIndexWeights:
+      return key_choice->num_heads;
   }
   return 0;
 }
@@ -137,6 +147,8 @@ int64_t ModelConfig::linear_columns(const LayerConfig& layer, LinearRole role) c
     case LinearRole::kDeltaGates:
     case LinearRole::kLayerInputGate:
     case LinearRole::kLaurelDown:
+    case LinearRole::kIndexKeys:
+    case LinearRole::kIndexWeights:
       return hidden_size;
     case LinearRole::kLaurelUp:
       return laurel_rank;
@@ -159,6 +171,7 @@ int64_t ModelConfig::linear_columns(const LayerConfig& layer, LinearRole role) c
     case LinearRole::kSharedDown:
       return experts->shared_ffn_size;
     case LinearRole::kQueryUp:
+    case LinearRole::kIndexQueries:
       return latent->q_rank;
     case LinearRole::kHeadValueUp:
       return latent->kv_rank;
@@ -194,6 +207,7 @@ bool ModelConfig::has_norm(const LayerConfig& layer, NormRole role) const {
   if (std::ranges::find(norms(), role, &NormName::role) == norms().end()) return false;
   if (role == NormRole::kQ && latent) return latent->q_rank > 0 && layer.attends();
   if (role == NormRole::kPostLayerInput) return layer_inputs.has_value();
+  if (role == NormRole::kIndexKeys) return layer.chooses_keys;
   if (IsOfExpertsBeside(role)) return layer.has_experts;
   if (role == NormRole::kAttentionOut) return layer.attends();
   if (role == NormRole::kFfnDown) return layer.has_dense_ffn();
@@ -216,6 +230,7 @@ bool ModelConfig::has_norms_within() const {
 
 std::vector<int64_t> ModelConfig::norm_shape(const LayerConfig& layer, NormRole role) const {
   if (role == NormRole::kV) return {head_dim_of(layer)};
+  if (role == NormRole::kIndexKeys) return {key_choice->head_dim};
   if (role == NormRole::kAttentionOut || role == NormRole::kFfnDown) {
     return {norm_within_size(layer, role)};
   }

@@ -43,6 +43,9 @@ enum class Rows : uint8_t {
   kKeyValueLatent,  // what keys and values come from, and the rotated part of the keys
   kQueryUp,
   kKeyValueUp,
+  kIndexQueries,  // of layers that choose the keys of each query
+  kIndexKeys,
+  kIndexWeights,
   kLayerInput,
   kLaurel,
   kQkvOfGroups,     // of each KV head: the q heads that read it, its k and its v

@@ -11,6 +11,7 @@ namespace {
 constexpr int kNumFixed = static_cast<int>(KernelKind::kLinear);
 constexpr std::string_view kKernelNames[] = {"inputs of linears",
                                              "attention",
+                                             "choose keys",
                                              "delta rule",
                                              "short convolution",
                                              "mamba",

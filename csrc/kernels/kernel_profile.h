@@ -24,6 +24,7 @@ namespace mlc_native::kernels {
 enum class KernelKind : uint8_t {
   kInputs,  // the inputs of linears converted to what their formats multiply with
   kAttention,
+  kChooseKeys,
   kDelta,
   kConvolution,
   kMamba,

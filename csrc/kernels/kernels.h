@@ -327,7 +327,8 @@ MLC_NATIVE_PRIVATE_API void SoftCap(const Cpu& cpu, const MatrixView& x,
 // One layer's pages, in one block [kv_heads, num_pages] or in blocks [kv_heads, kKvBlockPages] that
 // lie block_bytes apart; each page is laid out as in kv_format.h. The heads are the outer dimension
 // because attention reads the pages of one head after another, so that consecutive pages are
-// contiguous in memory. With blocks, pages that no sequence has used yet take no memory.
+// contiguous in memory. With blocks, pages that no sequence has used yet take no memory. Without
+// v_pages there are keys alone, which are written and copied as such.
 struct KvPages {
   KvFormat format = KvFormat::kFloat32;
   int64_t kv_heads = 0;

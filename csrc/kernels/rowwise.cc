@@ -275,6 +275,7 @@ void CopyPage(const KvPages& kv, int64_t from_page, int64_t to_page) {
   if (from_page == to_page) return;
   const int64_t bytes = KvPageBytes(kv.format, kv.head_dim);
   for (void* pages : {kv.k_pages, kv.v_pages}) {
+    if (pages == nullptr) continue;
     for (int64_t head = 0; head < kv.kv_heads; ++head) {
       const auto at = [&](int64_t page) {
         return static_cast<char*>(pages) +

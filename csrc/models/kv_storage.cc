@@ -21,6 +21,13 @@ size_t LayerBytes(const ModelConfig& config, const LayerConfig& layer, kernels::
                                config.head_dim_of(layer));
 }
 
+// Of the keys of a layer's index.
+size_t IndexBytes(const ModelConfig& config, const LayerConfig& layer, kernels::KvFormat format,
+                  int64_t num_pages) {
+  if (!layer.chooses_keys) return 0;
+  return kernels::KvLayerBytes(format, num_pages, 1, config.key_choice->head_dim);
+}
+
 int64_t NumBlocks(int64_t num_pages) {
   return (num_pages + kernels::kKvBlockPages - 1) / kernels::kKvBlockPages;
 }
@@ -34,8 +41,11 @@ KvStorage::KvStorage(const ModelConfig& config, kernels::KvFormat format, int64_
   const auto bytes_of = [&](const LayerConfig& layer) {
     return kernels::AlignUp(LayerBytes(config, layer, format, kKvBlockPages));
   };
+  const auto index_bytes = [&](const LayerConfig& layer) {
+    return kernels::AlignUp(IndexBytes(config, layer, format, kKvBlockPages));
+  };
   for (const LayerConfig& layer : config.layers) {
-    block_bytes_ += static_cast<int64_t>(2 * bytes_of(layer));
+    block_bytes_ += static_cast<int64_t>(2 * bytes_of(layer) + index_bytes(layer));
   }
   storage_ = TensorStorage(static_cast<size_t>(NumBlocks(num_pages) * block_bytes_),
                            "max_total_sequence_length");
@@ -60,6 +70,17 @@ KvStorage::KvStorage(const ModelConfig& config, kernels::KvFormat format, int64_
                        .block_bytes = block_bytes_});
     data += 2 * bytes;
   }
+  for (size_t i = 0; config.key_choice && i < config.layers.size(); ++i) {
+    indices_.emplace_back();
+    if (!config.layers[i].chooses_keys) continue;
+    indices_.back() = {.format = format,
+                       .kv_heads = 1,
+                       .head_dim = config.key_choice->head_dim,
+                       .num_pages = num_pages,
+                       .k_pages = data,
+                       .block_bytes = block_bytes_};
+    data += index_bytes(config.layers[i]);
+  }
   // Without the policy, memory is on the node that writes to it first, which should not be that of
   // one thread.
   const bool is_placed = num_nodes == 1 || SpreadOverNodes(storage_.data(), storage_.size());
@@ -76,6 +97,7 @@ KvStorage& KvStorage::operator=(KvStorage&& other) noexcept {
   storage_ = std::move(other.storage_);
   touch_ = std::move(other.touch_);
   layers_ = std::move(other.layers_);
+  indices_ = std::move(other.indices_);
   own_ = std::move(other.own_);
   num_pages_ = other.num_pages_;
   num_ready_ = other.num_ready_;
@@ -100,8 +122,10 @@ void KvStorage::WaitForMemory() {
 
 int64_t KvStorage::BytesPerToken(const ModelConfig& config, kernels::KvFormat format) {
   size_t page = 0;
-  for (const LayerConfig& layer : config.layers) page += LayerBytes(config, layer, format, 1);
-  return 2 * static_cast<int64_t>(page) / kKvPageSize;
+  for (const LayerConfig& layer : config.layers) {
+    page += 2 * LayerBytes(config, layer, format, 1) + IndexBytes(config, layer, format, 1);
+  }
+  return static_cast<int64_t>(page) / kKvPageSize;
 }
 
 void KvStorage::CopyPages(std::span<const PageCopy> copies) {
@@ -109,6 +133,9 @@ void KvStorage::CopyPages(std::span<const PageCopy> copies) {
     MLC_CHECK(copy.src_page != copy.dst_page) << "page " << copy.src_page;
     for (const size_t layer : own_) {
       kernels::CopyPage(layers_[layer], copy.src_page, copy.dst_page);
+    }
+    for (const kernels::KvPages& index : indices_) {
+      if (index.k_pages != nullptr) kernels::CopyPage(index, copy.src_page, copy.dst_page);
     }
   }
 }

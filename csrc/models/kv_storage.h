@@ -31,6 +31,8 @@ class KvStorage {
   int64_t num_pages() const { return num_pages_; }
   // Without pages where the layer has no keys and values.
   const kernels::KvPages& layer(size_t i) const { return layers_[i]; }
+  // The keys of its index, if the layer chooses keys; their v_pages are null.
+  const kernels::KvPages& index(size_t i) const { return indices_[i]; }
   void CopyPages(std::span<const PageCopy> copies);
 
   // The last page that is about to be written. Pages are used in ascending order, and a step that
@@ -47,8 +49,9 @@ class KvStorage {
   int64_t num_pages_ = 0;
   int64_t num_ready_ = 0;    // pages from 0 on whose memory is there, or will be soon
   int64_t block_bytes_ = 0;  // of kKvBlockPages pages of all layers, which lie together
-  std::vector<kernels::KvPages> layers_;  // those of a layer that reads another's are the other's
-  std::vector<size_t> own_;               // the layers that have pages of their own
+  std::vector<kernels::KvPages> layers_;   // those of a layer that reads another's are the other's
+  std::vector<kernels::KvPages> indices_;  // empty where no layer chooses keys
+  std::vector<size_t> own_;                // the layers that have pages of their own
   TensorStorage storage_;
   std::unique_ptr<MemoryTouch> touch_;  // of the memory above
 };

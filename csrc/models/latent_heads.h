@@ -37,6 +37,8 @@ inline constexpr size_t kNumHeadParts = 5;
 
 // Of the norms of latents: transformers gives them no field of their own.
 inline constexpr float kLatentNormEps = 1e-6f;
+// Likewise of the keys of an index.
+inline constexpr float kIndexNormEps = 1e-6f;
 
 // kNumHeadParts, of which none is the plain part of q. None without latent attention.
 MLC_NATIVE_PRIVATE_API std::vector<HeadPart> HeadPartsOf(const ModelConfig& config);

@@ -145,6 +145,15 @@ concept RunsDeltaLayers = requires(Ops ops, size_t layer) {
   ops.RunDeltaRule(layer);
 };
 
+// An Ops of a model whose queries may attend to chosen keys.
+template <typename Ops>
+concept ChoosesKeys = requires(Ops ops, size_t layer) {
+  // Between RotateAndWriteKv and Attend, in layers that choose: runs the linears of the index,
+  // writes its keys to their pages and chooses the keys that Attend of this layer and of the next
+  // ones reads.
+  ops.ChooseKeys(layer);
+};
+
 // An Ops of a model whose layers may have short convolutions.
 template <typename Ops>
 concept RunsConvolutions = requires(Ops ops, size_t layer) {
@@ -218,6 +227,9 @@ void Attention(const Weights& weights, size_t layer, Ops& ops) {
     ops.Project(layer, LinearRole::kQkv);
     if constexpr (CopiesStreams<Ops>) ops.CopyStream(layer);
     ops.RotateAndWriteKv(layer);
+    if constexpr (ChoosesKeys<Ops>) {
+      if (weights.num_experts(LinearRole::kIndexKeys) > 0) ops.ChooseKeys(layer);
+    }
     ops.Attend(layer);
   }
   if constexpr (RunsDeltaLayers<Ops>) {

@@ -52,6 +52,13 @@ int64_t LatentWidth(const ModelConfig& config) {
   return config.latent_size() + (config.latent->q_rank > 0 ? config.query_up_size() : 0);
 }
 
+// Floats per row of what an index scores keys with.
+int64_t IndexWidth(const ModelConfig& config) {
+  if (!config.key_choice) return 0;
+  const KeyChoiceConfig& choice = *config.key_choice;
+  return choice.queries_size() + choice.head_dim + choice.num_heads;
+}
+
 // Floats per row of the gates of linear attention, or of the keys and queries of Mamba-2.
 int64_t DeltaGatesWidth(const ModelConfig& config) {
   return config.mamba ? 2 * config.mamba->keys_size()
@@ -91,8 +98,8 @@ int64_t LaurelWidth(const ModelConfig& config) {
 
 // Floats per row of what attention and the feed-forward block work on, one after the other.
 int64_t BlockWidth(const ModelConfig& config) {
-  const int64_t attention =
-      config.attention_gates_size() + QkvWidth(config) + QueryWidth(config) + LatentWidth(config);
+  const int64_t attention = config.attention_gates_size() + QkvWidth(config) + QueryWidth(config) +
+                            LatentWidth(config) + IndexWidth(config);
   const int64_t gate = config.layer_inputs ? 2 * config.layer_inputs->size : 0;
   const int64_t beside = config.arch->attends_beside_mamba ? attention : 0;
   return std::max({attention, OutputInputWidth(config), beside + DeltaWidth(config),
@@ -206,6 +213,10 @@ void Transformer::DescribeMetadata() {
       widths * static_cast<int64_t>(sizeof(float)) +
       static_cast<int64_t>(lists * (sizeof(int32_t) + sizeof(kernels::AttentionSequence)) +
                            sizeof(int64_t));
+  if (config_.key_choice) {
+    metadata_.workspace_bytes_per_token +=
+        config_.key_choice->num_chosen * static_cast<int64_t>(sizeof(int32_t));
+  }
   metadata_.workspace_bytes_per_sequence =
       (config_.vocab_size + OwnStateWidth(config_)) * static_cast<int64_t>(sizeof(float));
 }
@@ -267,7 +278,13 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
                                                     : RecurrentStorage::ShapeOf(*config_.delta);
     delta_bytes = kernels::AlignUp(kernels::DeltaWorkspaceBytes(pool_->num_threads(), shape));
   }
-  size_t bytes = attention_bytes + delta_bytes;
+  size_t choice_bytes = 0;
+  if (ChoosesKeys()) {
+    choice_shape_ = ChoiceShape();
+    choice_bytes = kernels::KeyChoiceWorkspaceBytes(choice_shape_);
+    chosen_.resize(static_cast<size_t>(max_num_rows * config_.key_choice->num_chosen));
+  }
+  size_t bytes = attention_bytes + delta_bytes + choice_bytes;
   for (const Wanted& w : wanted)
     bytes += kernels::AlignUp(static_cast<size_t>(w.rows * w.width) * sizeof(float));
   workspace_ = TensorStorage(bytes, "prefill_chunk_size");
@@ -276,6 +293,8 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
   data += attention_bytes;
   buffers_.delta_workspace = data;
   data += delta_bytes;
+  buffers_.choice_workspace = data;
+  data += choice_bytes;
   for (const Wanted& w : wanted) {
     *w.activations = {reinterpret_cast<float*>(data), w.width};
     data += kernels::AlignUp(static_cast<size_t>(w.rows * w.width) * sizeof(float));
@@ -291,10 +310,26 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
     delta_sequences_.resize(static_cast<size_t>(max_num_rows));
     delta_writes_.reserve(static_cast<size_t>(max_num_rows));
   }
+  if (config_.key_choice) {
+    choosing_rows_.reserve(static_cast<size_t>(max_num_rows));
+    other_rows_.reserve(static_cast<size_t>(max_num_rows));
+  }
   last_rows_.reserve(static_cast<size_t>(max_num_rows));
   if (last_writer_ + 1 == config_.layers.size()) return;
   last_positions_.reserve(static_cast<size_t>(max_num_rows));
   last_sequences_.reserve(static_cast<size_t>(max_num_rows));
+}
+
+kernels::KeyChoiceShape Transformer::ChoiceShape() const {
+  const KeyChoiceConfig& choice = *config_.key_choice;
+  return {.num_threads = pool_->num_threads(),
+          .max_positions = num_positions_,
+          .num_chosen = choice.num_chosen,
+          .heads = choice.num_heads,
+          .head_dim = choice.head_dim,
+          .format = kv_format_,
+          .kv_heads = config_.num_kv_heads,
+          .kv_head_dim = config_.head_dim};
 }
 
 // In the same memory, so that a long chunk's activations stay in the last-level cache.
@@ -319,6 +354,7 @@ void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
     buffers_.latents = {latents, config_.latent_size()};
     buffers_.queries = {latents + max_num_rows * config_.latent_size(), config_.query_up_size()};
     buffers_.values = {data, config_.values_size()};
+    if (config_.key_choice) PlaceIndex(latents + max_num_rows * LatentWidth(config_), max_num_rows);
   }
   if (!config_.experts) return;
   const ExpertConfig& experts = *config_.experts;
@@ -330,6 +366,15 @@ void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
   buffers_.expert_ffn = {data, 2 * experts.ffn_size};
   buffers_.expert_output = {data, config_.expert_input_size()};
   choices_.Resize(max_num_rows, experts.router);
+}
+
+void Transformer::PlaceIndex(float* data, int64_t max_num_rows) {
+  const KeyChoiceConfig& choice = *config_.key_choice;
+  buffers_.index_queries = {data, choice.queries_size()};
+  data += max_num_rows * choice.queries_size();
+  buffers_.index_keys = {data, choice.head_dim};
+  data += max_num_rows * choice.head_dim;
+  buffers_.index_weights = {data, choice.num_heads};
 }
 
 void Transformer::PlaceStateRows(float* data, int64_t max_num_rows) {

@@ -15,6 +15,7 @@
 #include "arch/rope.h"
 #include "kernels/experts.h"
 #include "kernels/kernel_profile.h"
+#include "kernels/key_choice.h"
 #include "mlc_native/model.h"
 #include "models/kv_storage.h"
 #include "models/latent_heads.h"
@@ -65,6 +66,9 @@ class Transformer : public Model {
     Activations attention;  // [rows, q]
     Activations latents;    // of latent attention (latent_heads.h), as the next two
     Activations queries;
+    Activations index_queries;  // of a choice of keys, as the next two
+    Activations index_keys;
+    Activations index_weights;
     Activations values;        // in the memory of qkv
     Activations delta_inputs;  // of linear attention, in the memory of qkv, as what follows
     Activations delta_gates;
@@ -92,6 +96,7 @@ class Transformer : public Model {
     Activations logits;         // [logits rows, vocab]
     void* attention_workspace = nullptr;
     void* delta_workspace = nullptr;
+    void* choice_workspace = nullptr;  // of a choice of keys
   };
 
   // What makes the keys and values of each head of a layer with latent attention.
@@ -103,8 +108,16 @@ class Transformer : public Model {
   void DescribeMetadata();
   int64_t BytesOfExperts() const;
   void PlaceBlock(float* data, int64_t max_num_rows);
+  void PlaceIndex(float* data, int64_t max_num_rows);
   void PlaceStateRows(float* data, int64_t max_num_rows);
   void PlacePositions(const ForwardBatch& batch);
+  // Whether a row can have more keys than it attends to.
+  bool ChoosesKeys() const {
+    return config_.key_choice && num_positions_ > config_.key_choice->num_chosen;
+  }
+  kernels::KeyChoiceShape ChoiceShape() const;
+  // Which rows attend to chosen keys, and which to all.
+  void PlaceChoosingRows(const ForwardBatch& batch);
   void CheckRecurrentSlots(const ForwardBatch& batch) const;
   // Which states of a layer the sequences read and write.
   void PlaceStates(const ForwardBatch& batch, size_t layer);
@@ -135,6 +148,11 @@ class Transformer : public Model {
   std::vector<int32_t> positions_;  // [rows]
   std::vector<int64_t> slots_;      // [rows] page * kKvPageSize + offset
   std::vector<kernels::AttentionSequence> sequences_;
+  // Of a choice of keys: its sizes, what the last layer that chooses has chosen, and for whom.
+  kernels::KeyChoiceShape choice_shape_;
+  std::vector<int32_t> chosen_;
+  std::vector<kernels::AttentionSequence> choosing_rows_;  // each is a sequence of its own
+  std::vector<kernels::AttentionSequence> other_rows_;
   RecurrentStorage recurrent_;
   std::vector<kernels::DeltaSequence> delta_sequences_;
   std::vector<kernels::DeltaWrite> delta_writes_;

@@ -31,6 +31,7 @@ LogitsView Transformer::Forward(const ForwardBatch& batch) {
   }
   PlacePositions(batch);
   if (config_.has_states()) CheckRecurrentSlots(batch);
+  if (config_.key_choice) PlaceChoosingRows(batch);
   ChooseLastRows(batch);
   Ops ops(*this, batch);
   RunLayers(weights_, ops);
@@ -265,7 +266,10 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kQueryUp:
     case LinearRole::kHeadKeyUp:
     case LinearRole::kHeadValueUp:
-      break;  // run by MakeHeads and MakeValues
+    case LinearRole::kIndexQueries:
+    case LinearRole::kIndexKeys:
+    case LinearRole::kIndexWeights:
+      break;  // run by MakeHeads, MakeValues and ChooseKeys
   }
   MLC_CHECK(false) << static_cast<int>(role);
 }
@@ -398,23 +402,30 @@ void Transformer::Ops::RotateAndWriteKv(size_t layer) {
 }
 
 void Transformer::Ops::Attend(size_t layer) {
-  const std::span<const kernels::AttentionSequence> sequences =
+  std::span<const kernels::AttentionSequence> sequences =
       has_last_rows_ ? std::span(model_.last_sequences_)
                      : std::span(model_.sequences_).first(batch_.sequences.size());
-  kernels::PagedAttention(model_.cpu_, model_.kv_.layer(layer),
-                          {.q = buffers_.qkv.data,
-                           .ldq = buffers_.qkv.width,
-                           .out = buffers_.attention.data,
-                           .ldo = buffers_.attention.width,
-                           .q_heads = config_.num_heads,
-                           .scale = config_.attention_scale,
-                           .soft_cap = config_.attention_soft_cap,
-                           .window = config_.layers[layer].window,
-                           .sinks = model_.weights_.layers[layer].vector(VectorRole::kSinks),
-                           .value_columns = config_.latent ? config_.latent->kv_rank : 0,
-                           .sequences = sequences.data(),
-                           .num_sequences = std::ssize(sequences),
-                           .workspace = buffers_.attention_workspace});
+  if (config_.key_choice) sequences = model_.other_rows_;
+  const kernels::AttentionArgs args{
+      .q = buffers_.qkv.data,
+      .ldq = buffers_.qkv.width,
+      .out = buffers_.attention.data,
+      .ldo = buffers_.attention.width,
+      .q_heads = config_.num_heads,
+      .scale = config_.attention_scale,
+      .soft_cap = config_.attention_soft_cap,
+      .window = config_.layers[layer].window,
+      .sinks = model_.weights_.layers[layer].vector(VectorRole::kSinks),
+      .value_columns = config_.latent ? config_.latent->kv_rank : 0,
+      .sequences = sequences.data(),
+      .num_sequences = std::ssize(sequences),
+      .workspace = buffers_.attention_workspace};
+  kernels::PagedAttention(model_.cpu_, model_.kv_.layer(layer), args);
+  if (!HasChosenKeys()) return;
+  kernels::AttendToChosen(model_.cpu_, model_.choice_shape_, model_.kv_.layer(layer), args,
+                          {.rows = model_.choosing_rows_,
+                           .chosen = model_.chosen_.data(),
+                           .workspace = buffers_.choice_workspace});
 }
 
 }  // namespace mlc_native

@@ -3,9 +3,10 @@
 // Row-wise operations in front of a linear are only remembered; the linear's threads run them on
 // the rows they are about to read, while these are in their caches. Implemented in
 // transformer_forward.cc (a layer), transformer_experts.cc (its experts), transformer_latent.cc
-// (latent attention), transformer_delta.cc (linear attention), transformer_layer_inputs.cc (inputs
-// of layers), transformer_streams.cc (residual streams and LAuReL), transformer_states.cc (hidden
-// states) and transformer_draft.cc (the entry of a draft head). Lives as long as the forward.
+// (latent attention), transformer_key_choice.cc (a choice of keys), transformer_delta.cc (linear
+// attention), transformer_layer_inputs.cc (inputs of layers), transformer_streams.cc (residual
+// streams and LAuReL), transformer_states.cc (hidden states) and transformer_draft.cc (the entry of
+// a draft head). Lives as long as the forward.
 #pragma once
 
 #include <array>
@@ -56,6 +57,7 @@ class Transformer::Ops {
   size_t last_writer() const { return model_.last_writer_; }
   void Project(size_t layer, LinearRole role);
   void RotateAndWriteKv(size_t layer);
+  void ChooseKeys(size_t layer);
   void Attend(size_t layer);
   void RunDeltaRule(size_t layer);
   void RunShortConvolution(size_t layer);
@@ -127,6 +129,8 @@ class Transformer::Ops {
   void RunHeads(std::span<const kernels::PackedLinear> weights,
                 const kernels::HeadLinearArgs& args);
   // Of what a linear within a block reads, in place; nothing where the family has no such norm.
+  // Whether there is a row that attends to chosen keys.
+  bool HasChosenKeys() const { return !model_.choosing_rows_.empty(); }
   void NormalizeWithin(size_t layer, NormRole role, const Activations& x);
   // Of linear attention: the numbers that decays of channels (0) or output gates (1) come from.
   Activations DeltaRank(int64_t index) const {

@@ -74,7 +74,8 @@ class LayerBuilder {
       }
     }
     map_.parameters[norm.weight].scale = ScaleOf(role);
-    if (config_.arch->norm_bias && role != NormRole::kQ && role != NormRole::kK) {
+    const bool is_of_heads = role == NormRole::kQ || role == NormRole::kK;
+    if (role == NormRole::kIndexKeys || (config_.arch->norm_bias && !is_of_heads)) {
       norm.bias = map_.AddWhole(ParameterForm::kVector, name + ".bias", shape);
     }
   }
@@ -289,8 +290,9 @@ class LayerBuilder {
     linear.key = key;
     linear.matrix =
         map_.AddParameter(ParameterForm::kPacked, rows, config_.linear_columns(layer_, key.role));
-    map_.parameters.back().in_float32 =
-        key.role == LinearRole::kRouter || key.role == LinearRole::kDeltaGates;
+    map_.parameters.back().in_float32 = key.role == LinearRole::kRouter ||
+                                        key.role == LinearRole::kDeltaGates ||
+                                        key.role == LinearRole::kIndexWeights;
     if (config_.has_bias(key.role)) {
       linear.bias = map_.AddParameter(ParameterForm::kVector, rows, 1);
     }

@@ -41,6 +41,12 @@ int64_t RowsOfProjection(const ModelConfig& config, const LayerConfig& layer, Ro
       return config.query_up_size();
     case Rows::kKeyValueUp:
       return config.key_value_up_size();
+    case Rows::kIndexQueries:
+      return config.key_choice->queries_size();
+    case Rows::kIndexKeys:
+      return config.key_choice->head_dim;
+    case Rows::kIndexWeights:
+      return config.key_choice->num_heads;
     case Rows::kGatedQ:
       return 2 * config.q_size();
     case Rows::kAttentionGates:

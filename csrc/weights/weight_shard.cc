@@ -123,6 +123,9 @@ class Cutter {
       case LinearRole::kLayerInputUp:
       case LinearRole::kLaurelDown:  // likewise
       case LinearRole::kLaurelUp:
+      case LinearRole::kIndexQueries:  // all devices choose the same keys
+      case LinearRole::kIndexKeys:
+      case LinearRole::kIndexWeights:
         return;
       case LinearRole::kDeltaInputs:
         return CutRows(linear, States().Inputs());

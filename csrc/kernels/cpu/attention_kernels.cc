@@ -5,6 +5,7 @@
 #include MLC_NATIVE_ISA_HEADER
 // After the ISA's header.
 #include "kernels/cpu/attention.inl"
+#include "kernels/cpu/key_scores.inl"
 #include "kernels/cpu/kv_pages.inl"
 
 namespace mlc_native::kernels::MLC_NATIVE_ISA {
@@ -14,6 +15,7 @@ constinit const AttentionKernels kAttention = {
     .attention = AttendBlock,
     .attention_segment = AttendSegment,
     .attention_fold = FoldSegments,
+    .key_scores = ScoreKeys,
 };
 
 }  // namespace mlc_native::kernels::MLC_NATIVE_ISA

@@ -178,10 +178,11 @@ class KvWriter {
       : head_dim_(kv.head_dim),
         row_(KvRow(kv.head_dim)),
         k_(KvPage<T>(kv, kv.k_pages, head, page)),
-        v_(KvPage<T>(kv, kv.v_pages, head, page)) {}
+        v_(kv.v_pages == nullptr ? nullptr : KvPage<T>(kv, kv.v_pages, head, page)) {}
 
   void WriteOne(int64_t token, const float* k, const float* v) const {
     WriteOne(k_, token, k, [=](int64_t d) { return KvKeyIndex(kInPairs, token, d); });
+    if (v_ == nullptr) return;
     WriteOne(v_, token, v, [=, this](int64_t d) { return ValueIndex(token, d); });
   }
 
@@ -198,6 +199,7 @@ class KvWriter {
         }
       }
     });
+    if (v_ == nullptr) return;
     WriteMany(v_, token, v, ldv, [&](int64_t d, const Rows& x) {
       for (int i = 0; i < kTokens; i += kInPairs ? 2 : 1) {
         Storage* to = &v_[ValueIndex(token + i, d)];

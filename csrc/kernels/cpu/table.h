@@ -76,6 +76,22 @@ struct LinearKernels {
   void (*linear)(const PackedLinear&, const LinearArgs&, int64_t panel_begin, int64_t panel_end);
 };
 
+// What scores the keys of a row (key_choice.h).
+struct KeyScoreArgs {
+  const float* q = nullptr;  // [m, heads, head_dim], row stride ldq
+  int64_t ldq = 0;
+  const float* weights = nullptr;  // [m, heads], row stride ld_weights
+  int64_t ld_weights = 0;
+  int64_t heads = 0;
+};
+// The steps [step_begin, step_end) of kPagesPerStep pages of a sequence of one row.
+struct KeyScoreSteps {
+  const AttentionSequence* row;
+  int64_t begin;
+  int64_t end;
+  float* scratch;  // AttentionScratchFloats(kMaxBlockQueries, head_dim)
+};
+
 struct AttentionKernels {
   void (*write_kv)(const KvPages&, const WriteKvArgs&, int64_t row_begin, int64_t row_end);
   void (*attention)(const KvPages&, const AttentionArgs&, const AttentionBlock&);
@@ -85,6 +101,10 @@ struct AttentionKernels {
                             int64_t segment, float* state);
   void (*attention_fold)(const KvPages&, const AttentionArgs&, const AttentionBlock&,
                          const AttentionParts&);
+  // Writes the score of each key of the steps to scores[its position]. Those behind the row's
+  // position in the last page are unspecified.
+  void (*key_scores)(const KvPages& index, const KeyScoreArgs&, const KeyScoreSteps&,
+                     float* scores);
 };
 
 struct DeltaKernels {

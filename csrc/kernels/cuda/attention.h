@@ -29,6 +29,10 @@ struct AttentionArgs {
   const void* sinks = nullptr;            // [q_heads] of `dtype`; null: none
   const int32_t* block_tables = nullptr;  // position p of table t: page block_tables[t, p / 16]
   int64_t ld_block_tables = 0;
+  // Of single rows and latents: key i of row r is the one at position chosen[r, i], and lengths
+  // count the chosen ones; null: at position i.
+  const int32_t* chosen = nullptr;
+  int64_t ld_chosen = 0;
 };
 
 // Single rows: row i attends to keys 0 .. lengths[i] - 1, including its own. Rows of length 0 are

@@ -44,8 +44,11 @@ __device__ inline void RunFloatItem(const LatentArgs& args, int index, int kv_he
     shared.queries[i / dim][i % dim] = q[i];
   __syncthreads();
   const int32_t* table = args.a.block_tables + split.table * args.a.ld_block_tables;
+  const int32_t* chosen =
+      args.a.chosen == nullptr ? nullptr : args.a.chosen + split.row * args.a.ld_chosen;
   const auto row_at = [&](const void* pages, int index) {
-    const int position = split.begin + index;
+    const int key = split.begin + index;
+    const int position = chosen == nullptr ? key : chosen[key];
     const int64_t head = table[position / kKvPageSize] * args.kv.kv_heads + kv_head;
     const int64_t slot = head * kKvPageSize + position % kKvPageSize;
     return static_cast<const float*>(pages) + slot * dim;
@@ -152,6 +155,7 @@ void CheckWideHeads(const KvPages& kv, const AttentionArgs& args) {
 void CheckAttention(const KvPages& kv, const AttentionArgs& args) {
   kv.latent_dim > 0 ? CheckLatents(kv) : CheckWideHeads(kv, args);
   MLC_CHECK(args.window.size == 0 && args.soft_cap == 0 && args.sinks == nullptr);
+  MLC_CHECK(args.chosen == nullptr || kv.latent_dim > 0);
 }
 
 LatentArgs ArgsOf(const KvPages& kv, const AttentionArgs& args) {
@@ -251,6 +255,7 @@ void LatentDecodeAttention(const KvPages& kv, const AttentionArgs& args, const D
 void LatentPrefillAttention(const KvPages& kv, const AttentionArgs& args, const PrefillTile* tiles,
                             int64_t num_tiles, Stream stream) {
   CheckAttention(kv, args);
+  MLC_CHECK(args.chosen == nullptr);
   if (num_tiles == 0) return;
   LatentArgs kernel_args = ArgsOf(kv, args);
   kernel_args.tiles = tiles;

@@ -136,7 +136,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     LatentWorker<T, Kv, Shape, Rules>(args.kv, args.a.scale, DynamicShared(), item.kv_head)
         .Run(
             {args.a.block_tables + tokens.table * args.a.ld_block_tables, tokens.begin,
-             tokens.position + token_of(last) + 1},
+             tokens.position + token_of(last) + 1,
+             args.a.chosen == nullptr ? nullptr : args.a.chosen + tokens.row * args.a.ld_chosen},
             [&](int row) {
               return row > last ? nullptr
                                 : static_cast<const T*>(args.a.q) +

@@ -51,11 +51,13 @@ struct LatentRules {
   }
 };
 
-// The keys that a block reads: from `first`, which is the start of a page, to `end`.
+// The keys that a block reads: from `first`, which is the start of a page, to `end`. With `chosen`,
+// key i is the one at position chosen[i], and `first` is a multiple of a page's size.
 struct LatentKeys {
   const int32_t* table;
   int first;
   int end;
+  const int32_t* chosen = nullptr;
 };
 
 template <typename T, typename Kv, typename Shape, typename Rules>
@@ -160,8 +162,15 @@ class LatentWorker {
 
   // Of the key that the thread copies in the step from `first` on; behind the last page, the last.
   __device__ void FindPage(const LatentKeys& keys, int first) {
-    page_ = keys.table[min(first + KeyOfThread(), keys.end - 1) / kPageKeys];
+    int position = min(first + KeyOfThread(), keys.end - 1);
+    if constexpr (!kValuesApart) {
+      if (keys.chosen != nullptr) position = keys.chosen[position];
+      of_page_ = position % kPageKeys;
+    }
+    page_ = keys.table[position / kPageKeys];
   }
+  // Of the same key in its page.
+  __device__ int KeyOfPage() const { return kValuesApart ? KeyOfThread() % kPageKeys : of_page_; }
 
   // Zeros where there is no row, and behind the last element, as behind those of keys.
   template <typename Query>
@@ -189,11 +198,11 @@ class LatentWorker {
     if constexpr (kValuesApart) head = head * kv_.kv_heads + kv_head_;
     const unsigned char* page =
         static_cast<const unsigned char*>(pages) + head * (rows_bytes + kKvScaleBytes<Kv>);
-    const Kv* const from = reinterpret_cast<const Kv*>(page) + own % kPageKeys * dim_;
+    const Kv* const from = reinterpret_cast<const Kv*>(page) + KeyOfPage() * dim_;
     if constexpr (kIsNarrow) {
       if (LaneOfKey() == 0) {
         const float* scales = reinterpret_cast<const float*>(page + rows_bytes);
-        CopyAsyncFew<4>(&shared_.narrow.scales[place][own], scales + own % kPageKeys, true);
+        CopyAsyncFew<4>(&shared_.narrow.scales[place][own], scales + KeyOfPage(), true);
       }
     }
 #pragma unroll
@@ -398,6 +407,7 @@ class LatentWorker {
   const int warp_;
   const int lane_;
   int page_;  // of the key that the thread copies next
+  int of_page_;
   uint32_t queries_[kRowTiles][kSteps][4];
   float max_[kWarpRows];
   float total_[kWarpRows];  // of the lane's keys

@@ -6,6 +6,7 @@
 #include "arch/mamba_fields.h"
 #include "checkpoint/checkpoint.h"
 #include "config/device.h"
+#include "kernels/cuda/key_choice.h"
 #include "kernels/cuda/latent.h"
 #include "kernels/cuda/states.h"
 #include "models/cuda/cuda_model.h"
@@ -134,6 +135,11 @@ void CheckSizes(const ModelConfig& config) {
     CheckSize("qk_nope_head_dim", latent.plain_dim, kVector, kAnySize);
     CheckSize("qk_rope_head_dim", latent.rope_dim, kVector, kernels::cuda::kMaxLatentRopeDim);
     CheckSize("v_head_dim", latent.value_dim, kVector, kAnySize);
+    if (config.key_choice) {
+      CheckSize("index_head_dim", config.key_choice->head_dim, kVector,
+                kernels::cuda::kMaxIndexDim);
+      CheckSize("index_n_heads", config.key_choice->num_heads, 1, kernels::cuda::kMaxIndexHeads);
+    }
   } else {
     for (const LayerConfig& layer : config.layers) {
       CheckSize(layer.own_head_dim == 0 ? "head_dim" : "global_head_dim", config.head_dim_of(layer),

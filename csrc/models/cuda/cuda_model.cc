@@ -78,7 +78,7 @@ CudaDecoder::Limits DecoderLimits(const StepInputs::Limits& limits, const Peer& 
 // Everything whose size depends on the arguments of Allocate.
 struct CudaModel::Memory {
   Memory(CudaModel& model, const StepInputs::Limits& limits, Stream stream)
-      : kv(model.config_, model.kv_format_, limits.num_pages),
+      : kv(model.config_, model.kv_format_, model.view_.dtype, limits.num_pages),
         recurrent(model.config_, limits.num_slots),
         tables(model.config_, limits.batch.num_positions, stream),
         workspace(CudaDecoder::WorkspaceBytes(model.config_, model.view_.dtype,
@@ -89,6 +89,7 @@ struct CudaModel::Memory {
                 model.peer_),
         steps(model.device_, decoder, limits, stream, model.log_) {
     decoder.SetRecurrentStates(recurrent.view());
+    decoder.SetIndices(kv.indices());
     SetToZero(workspace.data(), ZeroedDecodeBytes(model.config_.num_heads), stream);
   }
 

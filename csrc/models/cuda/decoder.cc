@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/cuda/delta_rule.h"
+#include "kernels/cuda/key_choice.h"
 #include "kernels/cuda/mamba.h"
 #include "support/check.h"
 #include "weights/weight_shard.h"
@@ -37,7 +38,7 @@ int64_t CudaDecoder::MaxSplitsAtOnce(const ModelConfig& config, const Limits& li
   constexpr int64_t kFew = 64;
   constexpr int64_t kMany = 256;
   constexpr int64_t kSplitsPerRow = 48;
-  const int64_t longest = MaxDecodeSplits(limits.max_length);
+  const int64_t longest = MaxDecodeSplits(MostKeys(config, limits));
   const int64_t rows = std::min(limits.max_rows, std::clamp(limits.max_logits, kFew, kMany));
   const auto bytes = [&](int64_t splits) { return DecodeBytes(config, splits); };
   const auto affordable =
@@ -61,7 +62,7 @@ int64_t CudaDecoder::DecodeRowsAtOnce(const ModelConfig& config, const Limits& l
                                       const CudaBatch& batch) {
   const int64_t max_splits = MaxSplitsAtOnce(config, limits);
   if (batch.num_splits <= max_splits) return kMaxDecodeRows;
-  return std::min(max_splits / MaxDecodeSplits(limits.max_length), kMaxDecodeRows);
+  return std::min(max_splits / MaxDecodeSplits(MostKeys(config, limits)), kMaxDecodeRows);
 }
 
 std::vector<kernels::AttentionWindow> CudaDecoder::Windows(const ModelConfig& config) {
@@ -97,6 +98,7 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
     buffers.latents = rows(LatentRow(config));
     buffers.queries = rows(config.latent->q_rank > 0 ? config.query_up_size() : 0);
   }
+  if (config.key_choice) PlaceIndex(config, dtype, limits, take, &buffers);
   PlaceFeedForward(config, dtype, limits.max_rows, take, &buffers);
   const int64_t summed =
       std::max(config.hidden_size, config.experts ? config.experts->latent_size : 0);
@@ -151,6 +153,19 @@ void CudaDecoder::PlaceStates(const ModelConfig& config, DType dtype, const Limi
     buffers->delta_decays = floats(max_rows * delta.decays_size());
     buffers->delta_out_gates = take(max_rows * delta.values_size(), DTypeSize(dtype));
   }
+}
+
+void CudaDecoder::PlaceIndex(const ModelConfig& config, DType dtype, const Limits& limits,
+                             const Take& take, Buffers* buffers) {
+  const KeyChoiceConfig& choice = *config.key_choice;
+  const int64_t rows = limits.max_rows;
+  buffers->index_queries = take(rows * choice.queries_size(), DTypeSize(dtype));
+  buffers->index_keys = take(rows * choice.head_dim, DTypeSize(dtype));
+  buffers->index_weights = static_cast<float*>(take(rows * choice.num_heads, sizeof(float)));
+  const int64_t scored = std::min(rows, kChosenAtOnce) * ScoreRow(limits.max_length);
+  buffers->key_scores = static_cast<float*>(take(scored, sizeof(float)));
+  buffers->chosen = static_cast<int32_t*>(take(rows * choice.num_chosen, sizeof(int32_t)));
+  buffers->num_chosen = static_cast<int32_t*>(take(rows, sizeof(int32_t)));
 }
 
 void CudaDecoder::PlaceFeedForward(const ModelConfig& config, DType dtype, int64_t max_rows,

@@ -97,6 +97,9 @@ class CudaDecoder {
   // Of layers with states, before the first forward.
   void SetRecurrentStates(CudaRecurrentStates states) { recurrent_ = std::move(states); }
 
+  // The keys of the index of each layer, where layers choose keys; before the first forward.
+  void SetIndices(std::vector<kernels::cuda::KvPages> indices) { indices_ = std::move(indices); }
+
   // Logits [num_logits, ld_logits] float32 on the device, valid until the next forward.
   float* Forward(const CudaBatch& batch);
   int64_t ld_logits() const { return LdLogits(config_); }
@@ -136,11 +139,17 @@ class CudaDecoder {
     void* delta_out_gates;  // [rows, values], where they are not among the inputs
     void* latents;          // of latent attention (latent_heads.h), as the next one
     void* queries;
-    void* ffn;        // [rows, 2 ffn] or [rows, ffn], of the shared expert likewise. Also the
-                      // projection of the layers' inputs, and their gates, and the parts
-                      // [streams - 1, rows, hidden] of what residual streams become
-    void* activated;  // [rows, ffn]
-    float* router;    // [rows, router's rows]; what follows is of the experts, by place
+    void* index_queries;   // [rows, index heads * index size]: of a choice of keys, as what follows
+    void* index_keys;      // [rows, index size]
+    float* index_weights;  // [rows, index heads]
+    float* key_scores;     // of ChooseKeys
+    int32_t* chosen;       // [rows, chosen keys]
+    int32_t* num_chosen;   // [rows]
+    void* ffn;             // [rows, 2 ffn] or [rows, ffn], of the shared expert likewise. Also the
+                           // projection of the layers' inputs, and their gates, and
+                           // the parts [streams - 1, rows, hidden] of what residual streams become
+    void* activated;       // [rows, ffn]
+    float* router;         // [rows, router's rows]; what follows is of the experts, by place
     kernels::cuda::ExpertChoices choices;
     void* expert_ffn;         // [rows * chosen, 2 ffn]
     void* expert_activated;   // [rows * chosen, ffn]
@@ -212,10 +221,17 @@ class CudaDecoder {
   static int64_t MaxSplitsAtOnce(const ModelConfig& config, const Limits& limits);
   static Buffers Place(const ModelConfig& config, DType dtype, const Limits& limits, void* data,
                        size_t* bytes);
+  // The most keys that a row attends to.
+  static int64_t MostKeys(const ModelConfig& config, const Limits& limits) {
+    return config.key_choice ? std::min(limits.max_length, config.key_choice->num_chosen)
+                             : limits.max_length;
+  }
   // take(elements, bytes of one) is the next part of the memory.
   using Take = std::function<void*(int64_t, size_t)>;
   static void PlaceStates(const ModelConfig& config, DType dtype, const Limits& limits,
                           const Take& take, Buffers* buffers);
+  static void PlaceIndex(const ModelConfig& config, DType dtype, const Limits& limits,
+                         const Take& take, Buffers* buffers);
   static void PlaceFeedForward(const ModelConfig& config, DType dtype, int64_t max_rows,
                                const Take& take, Buffers* buffers);
   static void PlaceExperts(const ModelConfig& config, DType dtype, int64_t max_rows,
@@ -244,6 +260,7 @@ class CudaDecoder {
   const Peer peer_;
   const Buffers buffers_;
   CudaRecurrentStates recurrent_;
+  std::vector<kernels::cuda::KvPages> indices_;
 };
 
 }  // namespace mlc_native

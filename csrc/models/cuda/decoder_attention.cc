@@ -138,6 +138,7 @@ AttentionArgs CudaDecoder::Ops::MakeAttentionArgs(size_t layer) const {
 // Whether the tensor cores can do it; rows are computed one by one where they cannot.
 bool CudaDecoder::Ops::HasTiles(size_t layer) const {
   constexpr int64_t kTensorCoreK = 16;
+  if (config_.key_choice) return false;  // each row has keys of its own
   const int64_t head_dim = config_.head_dim_of(config_.layers[layer]);
   return weights_.dtype != DType::kFloat32 && !has_kept_rows() &&
          (config_.latent || head_dim % kTensorCoreK == 0) && TileRows(config_) > 0;
@@ -178,7 +179,13 @@ void CudaDecoder::Ops::AttendDecode(size_t layer, int64_t first, int64_t num_row
   args.out = Advance(args.out, first * args.ldo, weights_.dtype);
   const auto window = static_cast<size_t>(std::ranges::lower_bound(decoder_.windows_, args.window) -
                                           decoder_.windows_.begin());
-  DecodeRows rows{.lengths = rows_.lengths + first,
+  const int32_t* lengths = rows_.lengths;
+  if (config_.key_choice) {
+    lengths = buffers_.num_chosen;
+    args.ld_chosen = config_.key_choice->num_chosen;
+    args.chosen = buffers_.chosen + first * args.ld_chosen;
+  }
+  DecodeRows rows{.lengths = lengths + first,
                   .tables = rows_.tables + first,
                   .m = num_rows,
                   .max_splits = decoder_.max_splits_,

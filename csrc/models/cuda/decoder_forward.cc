@@ -216,7 +216,10 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kQueryUp:
     case LinearRole::kHeadKeyUp:
     case LinearRole::kHeadValueUp:
-      break;  // launched by WriteLatents and MakeValues
+    case LinearRole::kIndexQueries:
+    case LinearRole::kIndexKeys:
+    case LinearRole::kIndexWeights:
+      break;  // launched by WriteLatents, MakeValues and ChooseKeys
     case LinearRole::kExpertsIn:
       return LaunchLinear(LinearArgs(linear, input_, buffers_.expert_latents));
     case LinearRole::kExpertsOut:

@@ -1,8 +1,8 @@
 // The operations of run_layers.h as launches of the CUDA kernels, for one forward of a CudaDecoder.
 //
 // Implemented in decoder_forward.cc (a layer), decoder_attention.cc, decoder_latent.cc,
-// decoder_delta.cc, decoder_experts.cc, decoder_layer_inputs.cc, decoder_streams.cc,
-// decoder_states.cc and decoder_draft.cc. Lives as long as the forward.
+// decoder_key_choice.cc, decoder_delta.cc, decoder_experts.cc, decoder_layer_inputs.cc,
+// decoder_streams.cc, decoder_states.cc and decoder_draft.cc. Lives as long as the forward.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +54,7 @@ class CudaDecoder::Ops {
   bool HasParallelBlocks() const { return config_.parallel_blocks; }
   void Project(size_t layer, LinearRole role);
   void RotateAndWriteKv(size_t layer);
+  void ChooseKeys(size_t layer);
   void Attend(size_t layer);
   void RunDeltaRule(size_t layer);
   void RunShortConvolution(size_t layer);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/key_choice.h"
 #include "support/check.h"
 
 namespace mlc_native {
@@ -42,14 +43,28 @@ std::vector<PageSize> PageSizes(const ModelConfig& config) {
   return sizes;
 }
 
+int64_t NumIndices(const ModelConfig& config) {
+  return std::ranges::count_if(config.layers, &LayerConfig::chooses_keys);
+}
+
+// Of a page of an index, whose keys have the type of the activations.
+int64_t IndexPageBytes(const ModelConfig& config, kernels::KvFormat format) {
+  if (!config.key_choice) return 0;
+  const int64_t of_16_bits = KvElementBytes(kernels::KvFormat::kBFloat16);
+  return kKvPageSize * config.key_choice->head_dim * std::max(KvElementBytes(format), of_16_bits);
+}
+
+int64_t Aligned(int64_t bytes) { return (bytes + kLayerAlign - 1) / kLayerAlign * kLayerAlign; }
+
 }  // namespace
 
-DeviceKv::DeviceKv(const ModelConfig& config, kernels::KvFormat format, int64_t num_pages)
+DeviceKv::DeviceKv(const ModelConfig& config, kernels::KvFormat format, DType dtype,
+                   int64_t num_pages)
     : layers_(config.layers.size()), copies_(kMaxCopies * sizeof(PageCopy)) {
   const auto array_bytes = [&](const PageSize& size) {
-    return (num_pages * size.Bytes(format) + kLayerAlign - 1) / kLayerAlign * kLayerAlign;
+    return Aligned(num_pages * size.Bytes(format));
   };
-  int64_t all = 0;
+  int64_t all = NumIndices(config) * Aligned(num_pages * IndexPageBytes(config, format));
   for (const LayerConfig& layer : config.layers) {
     if (layer.has_own_kv()) all += NumArrays(config) * array_bytes(PageSizeOf(config, layer));
   }
@@ -80,6 +95,20 @@ DeviceKv::DeviceKv(const ModelConfig& config, kernels::KvFormat format, int64_t 
     const LayerConfig& layer = config.layers[i];
     if (layer.reads_other_kv()) layers_[i] = layers_[static_cast<size_t>(layer.kv_source)];
   }
+  if (config.key_choice) PlaceIndices(config, dtype, num_pages, data);
+}
+
+void DeviceKv::PlaceIndices(const ModelConfig& config, DType dtype, int64_t num_pages,
+                            std::byte* data) {
+  const KvPages first =
+      kernels::cuda::IndexPages(dtype, config.key_choice->head_dim, num_pages, data);
+  const int64_t bytes = Aligned(num_pages * first.head_bytes());
+  alike_.push_back({.first = first, .num_layers = NumIndices(config), .layer_stride = bytes});
+  for (const LayerConfig& layer : config.layers) {
+    KvPages& index = indices_.emplace_back(first);
+    index.k = data;
+    if (layer.chooses_keys) data += bytes;
+  }
 }
 
 int64_t DeviceKv::BytesPerToken(const ModelConfig& config, kernels::KvFormat format) {
@@ -87,7 +116,8 @@ int64_t DeviceKv::BytesPerToken(const ModelConfig& config, kernels::KvFormat for
   for (const LayerConfig& layer : config.layers) {
     if (layer.has_own_kv()) page += PageSizeOf(config, layer).Bytes(format);
   }
-  return NumArrays(config) * page / kKvPageSize;
+  page *= NumArrays(config);
+  return (page + NumIndices(config) * IndexPageBytes(config, format)) / kKvPageSize;
 }
 
 void DeviceKv::CopyPages(std::span<const PageCopy> copies, kernels::cuda::Stream stream) {

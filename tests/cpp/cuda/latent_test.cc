@@ -78,9 +78,11 @@ class LatentAttentionTest : public CudaKernelTest {
   }
 
   // Rows of the lengths, whose queries are made of the seeds; tables: of each row; empty: its own.
+  // chosen: the keys of each row, which its length counts; empty: the first ones.
   std::vector<uint8_t> Decode(const LatentSizes& s, const std::vector<int64_t>& row_lengths,
                               const std::vector<uint32_t>& seeds, const PagedKv& paged,
-                              const std::vector<int32_t>& row_tables = {}) {
+                              const std::vector<int32_t>& row_tables = {},
+                              const std::vector<int32_t>& chosen = {}) {
     Floats q;
     for (const uint32_t seed : seeds) {
       const Floats row = Queries(s, seed);
@@ -102,7 +104,13 @@ class LatentAttentionTest : public CudaKernelTest {
                           .splits = splits.data()};
     ListSplits(rows, 0, nullptr);
     DeviceBytes out(seeds.size() * s.heads * s.latent * DTypeSize(s.dtype));
-    DecodeAttention(paged.kv, Args(s, paged, device_q.data(), out.data()), rows, nullptr);
+    AttentionArgs args = Args(s, paged, device_q.data(), out.data());
+    const DeviceArray<int32_t> device_chosen(chosen);
+    if (!chosen.empty()) {
+      args.chosen = device_chosen.data();
+      args.ld_chosen = std::ssize(chosen) / std::ssize(row_lengths);
+    }
+    DecodeAttention(paged.kv, args, rows, nullptr);
     return out.Download();
   }
 
@@ -185,6 +193,38 @@ TEST_F(LatentAttentionTest, SingleRowsInEveryType) {
     CheckDecode({dtype, format, 20, 24, 8}, {37});
   }
   CheckDecode({DType::kFloat32, KvFormat::kFloat32, 16, 32, 16}, {1, 0, 70});
+}
+
+// Far apart, and more of them than a split has. Only these are read.
+TEST_F(LatentAttentionTest, SingleRowsOfChosenKeys) {
+  std::vector<LatentSizes> all = {{DType::kFloat32, KvFormat::kFloat32, 5, 24, 8},
+                                  {.heads = 40, .latent = 72, .rope = 8}};
+  for (const auto& [dtype, format] : kTypes) all.push_back({dtype, format, 16, 32, 16});
+  for (const LatentSizes& s : all) {
+    const std::vector<int64_t> lengths = {700, 40};
+    const std::vector<int64_t> counts = {601, 35};
+    const PagedKv paged = Sequences(s, lengths, {1, 2});
+    constexpr int64_t kStep = 610;  // from the keys of a row to those of the next
+    std::vector<int32_t> chosen(2 * kStep, 1 << 26);
+    std::vector<reference::Matrix> keys(2);
+    for (int i = 0; i < 2; ++i) {
+      std::vector<int32_t> positions(lengths[i]);
+      std::iota(positions.begin(), positions.end(), 0);
+      std::vector<int32_t> some;
+      std::ranges::sample(positions, std::back_inserter(some), counts[i], random_);
+      std::ranges::copy(some, chosen.begin() + i * kStep);
+      for (const int32_t p : some) {
+        const auto key = paged.k[i].begin() + p * s.dim();
+        keys[i].insert(keys[i].end(), key, key + s.dim());
+      }
+    }
+    const Floats got = cuda::Decode(s.dtype, Decode(s, counts, {1, 2}, paged, {}, chosen));
+    const int64_t width = s.heads * s.latent;
+    for (int i = 0; i < 2; ++i) {
+      ExpectClose(Floats(got.begin() + i * width, got.begin() + (i + 1) * width),
+                  Reference(s, keys[i], Queries(s, i + 1), counts[i] - 1), Tolerance(s));
+    }
+  }
 }
 
 // One and two tiles of rows, several pieces, and warps that have columns, a part of them or none.

@@ -29,6 +29,13 @@ inline constexpr const char* kLatent =
     R"("q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
        "v_head_dim": 16, "n_routed_experts": 3, "num_experts_per_tok": 3, "n_group": 1,
        "topk_group": 1, "moe_intermediate_size": 16, "first_k_dense_replace": 1)";
+// Of GlmMoeDsaForCausalLM, likewise, where queries attend to chosen keys.
+inline constexpr const char* kKeyChoice =
+    R"("q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+       "v_head_dim": 16, "n_routed_experts": 3, "num_experts_per_tok": 3,
+       "moe_intermediate_size": 16, "first_k_dense_replace": 1, "num_hidden_layers": 3,
+       "indexer_types": ["full", "shared", "full"], "index_topk": 9, "index_head_dim": 16,
+       "index_n_heads": 5)";
 
 // Of Gemma4ForCausalLM: layers that differ in their heads. Keys give the values of those without a
 // window; or the layers have inputs, and the last ones, with larger feed-forward blocks, read the

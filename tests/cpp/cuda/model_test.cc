@@ -219,7 +219,8 @@ Families WithKindsOfLayers(Families more) {
                                      {"Gemma4ForCausalLM", kGemma4Dense},
                                      {"Gemma4ForCausalLM", kGemma4Inputs},
                                      {"Gemma4ForCausalLM", kGemma4Experts},
-                                     {"DeepseekV3ForCausalLM", kLatent}}) {
+                                     {"DeepseekV3ForCausalLM", kLatent},
+                                     {"GlmMoeDsaForCausalLM", kKeyChoice}}) {
     more.push_back(family);
   }
   return more;

@@ -48,6 +48,7 @@ KINDS = [
     "tiny-gemma4_text",  # layers with sizes of their own
     "tiny-deepseek_v2",  # latent attention, whose queries come from the hidden states
     "tiny-deepseek_v3",  # whose queries have latents
+    "tiny-glm_moe_dsa",  # whose queries attend to chosen keys
     "latent-gptq-4-sym",
     "tiny-afmoe",  # gates of what attention gives
     "tiny-opt",  # learned positions
@@ -58,6 +59,7 @@ KINDS = [
     "tiny-llama4_text",  # experts whose inputs are scaled, dense layers among them, and chunks
 ]
 OVERRIDES: dict[str, Any] = {
+    "tiny-glm_moe_dsa": {"index_topk": 7, "moe_intermediate_size": 64},
     "tiny-lfm3": {"num_attention_heads": 16, "sliding_window": 12},
     "tiny-olmo2": SIZES,
     "tiny-afmoe": {"sliding_window": 12, "head_dim": 16},
