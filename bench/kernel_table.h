@@ -100,6 +100,8 @@ class KernelTable {
                                              "delta out gates",
                                              "layer input gate",
                                              "layer input up",
+                                             "laurel down",
+                                             "laurel up",
                                              "experts in",
                                              "experts out"};
     static_assert(std::size(kRoles) == kNumLinearRoles);

@@ -73,6 +73,24 @@ GEMMA4_INPUTS: dict[str, Any] = {
 }  # fmt: skip
 GEMMA4_UNIFIED: dict[str, Any] = {**GEMMA4, "model_type": "gemma4_unified_text"}
 del GEMMA4_UNIFIED["hidden_size_per_layer_input"]
+# Three residual streams, of which layers read the second one. Some layers cut their gates, and
+# blocks have several sizes; the last three layers read the keys and values of others. Fewer tokens
+# have inputs of the layers than there are.
+GEMMA3N: dict[str, Any] = {
+    "model_type": "gemma3n_text", **TINY, "num_hidden_layers": 8, "head_dim": 24,
+    "intermediate_size": [144, 144, 96, 144, 144, 144, 192, 144], "sliding_window": 40,
+    "hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": 480,
+    "altup_num_inputs": 3, "altup_active_idx": 1, "laurel_rank": 8, "num_kv_shared_layers": 3,
+    "activation_sparsity_pattern": [0.9, 0.3, 0.0, 0.5, 0.0, 0.0, 0.95, 0.0],
+    "final_logit_softcapping": 8.0, "rms_norm_eps": 1e-5,
+    "layer_types": ["sliding_attention", "full_attention"]
+    + ["sliding_attention"] * 5 + ["full_attention"],
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 2e4},
+        "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e5},
+    },
+    "tie_word_embeddings": True,
+}  # fmt: skip
 GEMMA4_VISION: dict[str, Any] = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2,
     "num_key_value_heads": 2, "head_dim": 16, "patch_size": 4, "position_embedding_size": 8,
@@ -83,6 +101,7 @@ GEMMA4_AUDIO: dict[str, Any] = {
 }  # fmt: skip
 
 DENSE_SHAPES: dict[str, dict[str, Any]] = {
+    "tiny-gemma3n_text": GEMMA3N,
     "tiny-gemma4_text": GEMMA4,
     "tiny-gemma4": {
         "model_type": "gemma4", "text_config": GEMMA4_INPUTS, "vision_config": GEMMA4_VISION,

@@ -147,7 +147,7 @@ def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
     """The weights of a model, tied ones once; some families' norms are 1 + weight."""
     model_type = model.config.model_type
     scaled = model_type.startswith(ZERO_CENTRED)
-    zero_centred = scaled and not model_type.startswith("gemma4")
+    zero_centred = scaled and not model_type.startswith(("gemma3n", "gemma4"))
     weights = []
     for name, parameter in _stored(model):
         mean, spread = 0.0, std
@@ -169,7 +169,9 @@ def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
             spread = 0.5
         elif name.endswith("conv.conv.weight"):  # of products, which are multiplied once more
             spread = 0.35
-        elif model_type.startswith("gemma4") and name.endswith(QK_NORMS):
+        elif name.endswith("altup.modality_router.weight"):  # its input is divided by hidden
+            spread = 6.0
+        elif model_type.startswith(("gemma3n", "gemma4")) and name.endswith(QK_NORMS):
             mean, spread = 0.4, 0.2  # scores are not divided by the root of the size of a head
         elif model_type == "gpt_neo" and name.endswith("q_proj.weight"):
             spread = std / 2  # likewise

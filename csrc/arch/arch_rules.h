@@ -230,6 +230,8 @@ struct ArchDefaults {
   int64_t max_window_layers = 28;
   int64_t sliding_window_pattern = 0;
   int64_t conv_width = 3;  // of short convolutions
+  int64_t num_kv_shared_layers = 0;
+  int64_t laurel_rank = 0;  // 0: the family has no LAuReL
   bool tie_word_embeddings = false;
   double attn_soft_cap = 0;   // 0: none
   double final_soft_cap = 0;  // 0: none

@@ -91,7 +91,11 @@ struct ArchSpec {
   bool last_has_no_window = false;  // whatever the rule
   // hidden_size_per_layer_input: each token has an input for each layer; 0: none.
   bool reads_layer_inputs = false;
-  bool reads_layer_sizes = false;  // layers may have sizes of their own (ReadLayerSizes)
+  bool reads_layer_sizes = false;     // layers may have sizes of their own (ReadLayerSizes)
+  bool reads_ffn_sizes = false;       // intermediate_size may be a list of those of the layers
+  bool shares_last_keys = false;      // num_kv_shared_layers
+  bool cuts_gates = false;            // activation_sparsity_pattern
+  bool has_residual_streams = false;  // ReadResidualStreams
   ExpertRule experts{};
   LatentRule latent{};
   KeyChoiceRule key_choice{};

@@ -6,6 +6,7 @@
 #include "arch/convolution_rows.h"
 #include "arch/dense_rows.h"
 #include "arch/expert_rows.h"
+#include "arch/gemma3n_rows.h"
 #include "arch/gemma4_rows.h"
 #include "arch/gpt_rows.h"
 #include "arch/hybrid_rows.h"
@@ -178,9 +179,9 @@ constexpr ArchSpec kFirstRows[] = {
 };
 
 constexpr auto kArchitectures =
-    Join(kFirstRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows, kGptRows,
-         kExpertRows, kOtherExpertRows, kWindowExpertRows, kOmniRows, kLlama4Rows, kAfmoeRows,
-         kHybridRows, kConvolutionRows, kMambaRows, kKimiRows);
+    Join(kFirstRows, kGemma3nRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows,
+         kOtherDenseRows, kGptRows, kExpertRows, kOtherExpertRows, kWindowExpertRows, kOmniRows,
+         kLlama4Rows, kAfmoeRows, kHybridRows, kConvolutionRows, kMambaRows, kKimiRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},

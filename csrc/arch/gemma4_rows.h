@@ -74,6 +74,7 @@ constexpr ArchSpec Gemma4(std::string_view architecture) {
       .last_has_no_window = true,
       .reads_layer_inputs = true,
       .reads_layer_sizes = true,
+      .shares_last_keys = true,
       .experts = {.enabled_by = "enable_moe_block",
                   .num_experts = "num_experts",
                   .num_chosen = "top_k_experts",

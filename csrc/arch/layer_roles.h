@@ -42,6 +42,9 @@ enum class LinearRole : uint8_t {
   // Of layers with inputs:
   kLayerInputGate,  // [layer input, hidden]: what a layer's input is multiplied with
   kLayerInputUp,    // [hidden, layer input]
+  // LAuReL, a path of few numbers beside attention:
+  kLaurelDown,  // [rank, hidden]
+  kLaurelUp,    // [hidden, rank]
   // Of experts that read a projection of the input, which has its size in place of hidden's:
   kExpertsIn,   // [latent, hidden]
   kExpertsOut,  // [hidden, latent]: of the weighed sum of what the experts of a row give
@@ -54,7 +57,8 @@ inline constexpr LinearRole kLinearRoles[] = {
     LinearRole::kIndexQueries, LinearRole::kIndexKeys,     LinearRole::kIndexWeights,
     LinearRole::kDeltaInputs,  LinearRole::kDeltaGates,    LinearRole::kDeltaOut,
     LinearRole::kDeltaDecays,  LinearRole::kDeltaOutGates, LinearRole::kLayerInputGate,
-    LinearRole::kLayerInputUp, LinearRole::kExpertsIn,     LinearRole::kExpertsOut};
+    LinearRole::kLayerInputUp, LinearRole::kLaurelDown,    LinearRole::kLaurelUp,
+    LinearRole::kExpertsIn,    LinearRole::kExpertsOut};
 inline constexpr size_t kNumLinearRoles = std::size(kLinearRoles);
 // Whether a layer has one for each expert, of which a row reads those that it chose.
 constexpr bool IsOfExperts(LinearRole role) {
@@ -86,6 +90,8 @@ enum class NormRole : uint8_t {
   kK,  // likewise: of what keys and values come from
   kV,
   kPostLayerInput,  // of what kLayerInputUp gives, before it is added to the residual
+  kLaurel,          // of what kLaurelUp gives, likewise
+  kStreamRouter,    // of the residual stream that chooses how all of them are mixed
   kIndexKeys,       // [index size]: of what kIndexKeys gives; always a LayerNorm, with a bias
   // Within a block, of what a linear reads:
   kAttentionOut,  // [values]: kOut
@@ -97,7 +103,7 @@ enum class NormRole : uint8_t {
   kPostExperts,
   kPostShared,
 };
-inline constexpr size_t kNumNormRoles = 15;
+inline constexpr size_t kNumNormRoles = 17;
 // Whether only layers have it whose experts are beside a block.
 constexpr bool IsOfExpertsBeside(NormRole role) { return role >= NormRole::kRouter; }
 
@@ -108,6 +114,11 @@ enum class VectorRole : uint8_t {
   kCorrection,    // [experts]: added to the scores of experts for the choice only
   kLayerScale,    // [1]: of the residual behind the layer
   kExpertScales,  // [experts]: of the weights of experts
+  // Of residual streams (kernels/residual_streams.h):
+  kStreamRouter,       // [streams, hidden]
+  kStreamPredictions,  // [streams * streams, streams]
+  kStreamCorrections,  // [streams, streams]
+  kStreamScale,        // [hidden]: of the corrected stream that the layer's input is gated with
   // Of layers with states:
   kConvolution,  // [width, channels], the oldest row first: of queries, keys and values, or a short
                  // convolution's
@@ -119,7 +130,10 @@ enum class VectorRole : uint8_t {
   kConvolutionBias,  // [channels]
   kSkip,             // [value heads]: how much of a head's input is added to what it gives
 };
-inline constexpr size_t kNumVectorRoles = 11;
+inline constexpr size_t kNumVectorRoles = 15;
+constexpr bool IsOfStreams(VectorRole role) {
+  return role >= VectorRole::kStreamRouter && role <= VectorRole::kStreamScale;
+}
 // Whether it is of layers with states.
 constexpr bool IsOfDelta(VectorRole role) { return role >= VectorRole::kConvolution; }
 

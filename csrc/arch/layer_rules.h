@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +37,9 @@ struct LayerConfig {
   // A layer in front of it whose keys and values it reads, or kOwnKv.
   int kv_source = kOwnKv;
   bool keys_are_values = false;  // one projection gives both
+  // Of the gates of its feed-forward block, what lies so many standard deviations above their mean
+  // is subtracted from all of them, and what is below zero then is zero.
+  std::optional<float> gate_cut{};
   // Where queries attend to chosen keys: the layer chooses them, and else takes the choice of the
   // last layer in front of it that does.
   bool chooses_keys = false;

@@ -75,8 +75,12 @@ void CheckKinds(const ConfigFields& fields, const ModelConfig& config) {
 
 void ReadSharing(const ConfigFields& fields, ModelConfig& config) {
   const auto num_layers = std::ssize(config.layers);
-  const int64_t num_shared = fields.Integer(kShared, 0, 0, num_layers - 1);
-  const bool wide = fields.Bool("use_double_wide_mlp", false);
+  const int64_t absent = config.arch->defaults.num_kv_shared_layers;
+  const int64_t num_shared = fields.Integer(kShared, absent, 0, num_layers - 1);
+  if (num_shared >= num_layers) {  // the family's default, which is not checked
+    fields.FailValue(kShared, "given, in [0, " + std::to_string(num_layers - 1) + "]");
+  }
+  const bool wide = config.arch->reads_layer_sizes && fields.Bool("use_double_wide_mlp", false);
   const auto first = config.layers.begin() + (num_layers - num_shared);
   for (auto layer = first; layer != config.layers.end(); ++layer) {
     const auto source = std::find_if(std::make_reverse_iterator(first), config.layers.rend(),
@@ -98,10 +102,26 @@ void ReadSharing(const ConfigFields& fields, ModelConfig& config) {
   }
 }
 
-}  // namespace
+// A list of the sizes of feed-forward blocks.
+void ReadFfnSizes(const ConfigFields& fields, ModelConfig& config) {
+  const std::string field(config.arch->ffn_size_field);
+  const JsonValue* const value = fields.Find(field.c_str());
+  if (value == nullptr || !value->is_array()) return;
+  const std::vector<int64_t> sizes = fields.Sizes(field.c_str());
+  const bool fits =
+      sizes.size() == config.layers.size() &&
+      std::ranges::all_of(sizes, [](int64_t size) { return size >= 1 && size <= kMaxDimension; });
+  if (!fits) {
+    fields.FailValue(field.c_str(), "an integer, or a list of \"num_hidden_layers\" = " +
+                                        std::to_string(config.layers.size()) + " integers in [1, " +
+                                        std::to_string(kMaxDimension) + "]");
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    config.layers[i].own_ffn_size = OwnSize(sizes[i], config.ffn_size);
+  }
+}
 
-void ReadLayerSizes(const ConfigFields& fields, ModelConfig& config) {
-  if (!config.arch->reads_layer_sizes) return;
+void ReadHeadsOfLayers(const ConfigFields& fields, ModelConfig& config) {
   const bool keys_are_values = fields.Bool("attention_k_eq_v", false);
   if (fields.Has(kLayerFields)) {
     ReadHeadsOfEachLayer(fields, config);
@@ -113,10 +133,19 @@ void ReadLayerSizes(const ConfigFields& fields, ModelConfig& config) {
     }
   }
   CheckKinds(fields, config);
-  ReadSharing(fields, config);
   for (LayerConfig& layer : config.layers) {
-    layer.keys_are_values = keys_are_values && layer.window.size == 0 && layer.has_own_kv();
+    layer.keys_are_values = keys_are_values && layer.window.size == 0;
   }
+}
+
+}  // namespace
+
+void ReadLayerSizes(const ConfigFields& fields, ModelConfig& config) {
+  if (config.arch->reads_layer_sizes) ReadHeadsOfLayers(fields, config);
+  if (config.arch->reads_ffn_sizes) ReadFfnSizes(fields, config);
+  if (!config.arch->shares_last_keys) return;
+  ReadSharing(fields, config);
+  for (LayerConfig& layer : config.layers) layer.keys_are_values &= layer.has_own_kv();
 }
 
 // The product of an embedding is scaled by 1 / sqrt(hidden_size) in transformers, in front of a
@@ -129,7 +158,8 @@ void ReadLayerInputs(const ConfigFields& fields, ModelConfig& config) {
                                kMaxDimension / static_cast<int64_t>(config.layers.size()));
   if (inputs.size == 0) return;
   inputs.vocab_size = fields.Integer(kVocab, kAbsentInputVocab, 1, kMaxDimension);
-  if (inputs.vocab_size < config.vocab_size) {
+  inputs.is_short = inputs.vocab_size < config.vocab_size;
+  if (inputs.is_short && !config.arch->has_residual_streams) {
     fields.FailValue(kVocab, "at least \"vocab_size\" = " + std::to_string(config.vocab_size));
   }
   inputs.norm_eps = config.norm_eps * static_cast<float>(config.hidden_size);

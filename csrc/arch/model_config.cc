@@ -143,6 +143,19 @@ void ReadLatentSizes(const ConfigFields& fields, ModelConfig& config) {
   config.head_dim = latent.rope_dim + latent.kv_rank;
 }
 
+// That of the first layer where layers have sizes of their own (ReadLayerSizes).
+int64_t ReadFfnSize(const ConfigFields& fields, const ModelConfig& config, int64_t absent) {
+  const ArchSpec& arch = *config.arch;
+  const bool has_block = arch.adjusts_ffn_size && fields.Has("block_ff_dim");
+  const std::string field = has_block ? "block_ff_dim" : std::string(arch.ffn_size_field);
+  const JsonValue* const value = fields.Find(field.c_str());
+  if (arch.reads_ffn_sizes && value != nullptr && value->is_array()) {
+    const std::vector<int64_t> sizes = fields.Sizes(field.c_str());
+    if (!sizes.empty()) return sizes.front();
+  }
+  return fields.Integer(field.c_str(), OrRequired(absent), 1, kMaxDimension);
+}
+
 void ReadSizes(const ConfigFields& fields, const TextSizes& sizes, ModelConfig& config) {
   const ArchDefaults& absent = config.arch->defaults;
   const auto first = [](int64_t size, int64_t or_else) { return size != 0 ? size : or_else; };
@@ -151,9 +164,8 @@ void ReadSizes(const ConfigFields& fields, const TextSizes& sizes, ModelConfig& 
   };
   config.vocab_size = size("vocab_size", first(sizes.vocab_size, absent.vocab_size));
   config.hidden_size = size("hidden_size", sizes.hidden_size);
-  const bool has_block = config.arch->adjusts_ffn_size && fields.Has("block_ff_dim");
-  config.ffn_size = size(
-      has_block ? "block_ff_dim" : std::string(config.arch->ffn_size_field).c_str(),
+  config.ffn_size = ReadFfnSize(
+      fields, config,
       first(sizes.ffn_size, first(absent.ffn_size, absent.ffn_per_hidden * config.hidden_size)));
   config.num_heads =
       size("num_attention_heads", first(sizes.num_heads, absent.num_attention_heads));
@@ -249,7 +261,9 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
   ReadMamba(fields, config);
   ReadMatrixScales(fields, config);
   ReadLayerSizes(fields, config);
+  ReadGateCuts(fields, config);
   ReadLayerInputs(fields, config);
+  ReadResidualStreams(fields, config);
   ReadExpertLayers(fields, config);
   const SequenceLengths lengths{.max_positions = config.max_positions, .longest = longest};
   const RopedDims dims{.full = RopedDim(config, 0), .local = RopedDim(config, 1)};

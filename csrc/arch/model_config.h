@@ -130,6 +130,16 @@ struct LayerInputConfig {
   int64_t size = 0;        // of a layer
   int64_t vocab_size = 0;  // of the table
   float norm_eps = 0;      // of the product
+  // Whether tokens that the table lacks have the input of the first one.
+  bool is_short = false;
+};
+
+// Residual streams (AltUp): a row has several hidden states in place of one, of which a layer reads
+// and corrects one (kernels/residual_streams.h).
+struct ResidualStreamConfig {
+  int64_t count = 0;
+  int64_t active = 0;         // the one that layers read
+  bool scales_active = true;  // by kStreamScale, for the gate of the layer's input
 };
 
 // The query at position p is scaled by 1 + strength * log(1 + floor((p + first) / period)).
@@ -191,6 +201,8 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::optional<MatrixScales> matrix_scales;
   AttentionGates attention_gates = AttentionGates::kNone;
   std::optional<LayerInputConfig> layer_inputs;
+  std::optional<ResidualStreamConfig> residual_streams;  // not without layer_inputs
+  int64_t laurel_rank = 0;                               // 0: layers have no LAuReL
 
   std::optional<DType> dtype;                // what the folder says of the weights
   std::optional<Quantization> quantization;  // of the stored matrices
@@ -319,10 +331,26 @@ void ReadLayerMath(const ConfigFields& fields, bool gelu_is_tanh, ModelConfig& c
 // Fields: per_layer_config, with an object for each layer whose head_dim or num_key_value_heads is
 // its own, as transformers writes it; or global_head_dim and, with attention_k_eq_v,
 // num_global_key_value_heads, of the layers without a window. The projection of keys gives the
-// values, too, in layers without a window if attention_k_eq_v. The last num_kv_shared_layers read
-// the keys and values of the last layer of their kind in front of them, and have feed-forward
-// blocks of twice the size if use_double_wide_mlp.
+// values, too, in layers without a window if attention_k_eq_v.
+//
+// With arch.shares_last_keys, the last num_kv_shared_layers read the keys and values of the last
+// layer of their kind in front of them; in the former families they have feed-forward blocks of
+// twice the size if use_double_wide_mlp. With arch.reads_ffn_sizes, intermediate_size may be a
+// list.
 void ReadLayerSizes(const ConfigFields& fields, ModelConfig& config);
+
+// Of a family with arch.cuts_gates, sets which layers cut their gates. Throws LoadError.
+//
+// Field: activation_sparsity_pattern, of each layer the share of gates that are zero if they are
+// distributed normally, 0: they are not cut. Absent: 0.95 in the first 10 layers of more than 10.
+// Of a GGUF file's metadata, activation_sparsity_deviations: gate_cut of each, -1e30: none.
+void ReadGateCuts(const ConfigFields& fields, ModelConfig& config);
+
+// Of a family with arch.has_residual_streams, sets config.residual_streams. Requires: the inputs of
+// the layers are known. Throws LoadError.
+//
+// Fields: altup_num_inputs, altup_active_idx, altup_correct_scale.
+void ReadResidualStreams(const ConfigFields& fields, ModelConfig& config);
 
 // Of a family with arch.key_choice, sets config.key_choice and which layers choose. Requires: the
 // decoder's sizes are known. Throws LoadError.

@@ -75,6 +75,9 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
     case LinearRole::kLayerInputGate:
     case LinearRole::kLayerInputUp:
       return layer_inputs ? 1 : 0;
+    case LinearRole::kLaurelDown:
+    case LinearRole::kLaurelUp:
+      return laurel_rank > 0 ? 1 : 0;
   }
   return 0;
 }
@@ -93,7 +96,10 @@ int64_t ModelConfig::linear_rows(const LayerConfig& layer, LinearRole role) cons
     case LinearRole::kExpertsOut:
     case LinearRole::kDeltaOut:
     case LinearRole::kLayerInputUp:
+    case LinearRole::kLaurelUp:
       return hidden_size;
+    case LinearRole::kLaurelDown:
+      return laurel_rank;
     case LinearRole::kExpertDown:
     case LinearRole::kExpertsIn:
       return expert_input_size();
@@ -140,9 +146,12 @@ int64_t ModelConfig::linear_columns(const LayerConfig& layer, LinearRole role) c
     case LinearRole::kDeltaInputs:
     case LinearRole::kDeltaGates:
     case LinearRole::kLayerInputGate:
+    case LinearRole::kLaurelDown:
     case LinearRole::kIndexKeys:
     case LinearRole::kIndexWeights:
       return hidden_size;
+    case LinearRole::kLaurelUp:
+      return laurel_rank;
     case LinearRole::kExpertGateUp:
     case LinearRole::kExpertsOut:
       return expert_input_size();

@@ -47,6 +47,7 @@ enum class Rows : uint8_t {
   kIndexKeys,
   kIndexWeights,
   kLayerInput,
+  kLaurel,
   kQkvOfGroups,     // of each KV head: the q heads that read it, its k and its v
   kQvkOfFour,       // of each fourth of all heads: q, v and k
   kGatedQ,          // of each q head: its q, and the gates of what it attends to

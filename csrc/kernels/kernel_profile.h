@@ -38,6 +38,8 @@ enum class KernelKind : uint8_t {
   kWriteKv,
   kMix,
   kSpread,
+  kCut,
+  kStreams,
   kEmbedding,
   kSoftCap,
   kRoute,

@@ -20,6 +20,7 @@
 
 #include "kernels/formats.h"
 #include "kernels/kv_format.h"
+#include "kernels/residual_streams.h"
 #include "kernels/window.h"
 #include "mlc_native/detail/dtype.h"
 #include "mlc_native/detail/export.h"
@@ -173,6 +174,7 @@ struct GatherArgs {
   float* out = nullptr;
   int64_t ldo = 0;
   bool adds = false;
+  bool is_short = false;  // likewise: ids of n and more are those of row 0
 };
 MLC_NATIVE_PRIVATE_API void GatherPackedRows(
     const Cpu& cpu, const PackedLinear& table,
@@ -301,6 +303,16 @@ struct GateArgs {
 };
 MLC_NATIVE_PRIVATE_API void Gate(const Cpu& cpu, const GateArgs& args);
 
+// x[m, i] = max(x[m, i] - mean - deviations * (standard deviation), 0) of each row of n elements.
+struct CutArgs {
+  float* x = nullptr;
+  int64_t ld = 0;
+  float deviations = 0.0f;
+  int64_t m = 0;
+  int64_t n = 0;
+};
+MLC_NATIVE_PRIVATE_API void Cut(const Cpu& cpu, const CutArgs& args);
+
 struct MatrixView {
   float* data = nullptr;
   int64_t ld = 0;
@@ -426,8 +438,9 @@ struct WriteKvStep {
 // A kernel whose output row i depends only on the inputs of row i, which no other row's step
 // writes. The rows that Spread writes for a row are its own, but no later step of the same loop
 // reads them.
-using RowStep = std::variant<NormalizeArgs, RopeArgs, ScaleArgs, AddArgs, MoveHeadsArgs,
-                             ActivateArgs, GateArgs, WriteKvStep, MixArgs, SpreadArgs>;
+using RowStep =
+    std::variant<NormalizeArgs, RopeArgs, ScaleArgs, AddArgs, MoveHeadsArgs, ActivateArgs, GateArgs,
+                 WriteKvStep, MixArgs, SpreadArgs, CutArgs, StreamStep>;
 
 // Runs the steps on the same m rows, in order. A thread takes some rows through all steps while
 // they are in its cache.

@@ -201,7 +201,8 @@ void UnpackRow(const PackedLinear& w, int64_t row, float scale, float* out) {
 
 void CheckIds(const GatherArgs& args, int64_t n) {
   for (int64_t i = 0; i < args.m; ++i) {
-    MLC_CHECK(args.ids[i] >= 0 && args.ids[i] < n) << "id " << args.ids[i] << " of " << n;
+    MLC_CHECK(args.ids[i] >= 0 && (args.ids[i] < n || args.is_short))
+        << "id " << args.ids[i] << " of " << n;
   }
 }
 
@@ -259,7 +260,7 @@ void PackLinear(const PackedLinear& w, int64_t row_offset, const PackCodes& sour
 void GatherPackedRows(const Cpu& cpu, const PackedLinear& table, const GatherArgs& args) {
   CheckPacked(table);
   CheckIds(args, table.n);
-  MLC_CHECK(!args.adds);
+  MLC_CHECK(!args.adds && !args.is_short);
   if (cpu.profile != nullptr) {
     const PanelLayout layout = LayoutOf(table.format);
     CountRows(*cpu.profile, args.m, table.k, layout.Groups(table.k) * layout.GroupBytes(1));
@@ -283,8 +284,8 @@ void GatherRows(const Cpu& cpu, const RowTable& table, const GatherArgs& args) {
     WithCodec(table.dtype, [&](auto codec) {
       using Codec = decltype(codec);
       for (int64_t i = begin; i < end; ++i) {
-        const auto* from =
-            static_cast<const typename Codec::Storage*>(table.data) + args.ids[i] * table.ld;
+        const int64_t id = args.ids[i] < table.n ? args.ids[i] : 0;
+        const auto* from = static_cast<const typename Codec::Storage*>(table.data) + id * table.ld;
         float* out = args.out + i * args.ldo;
         for (int64_t j = 0; j < table.k; ++j) {
           const float value = Codec::Decode(from[j]) * args.scale;

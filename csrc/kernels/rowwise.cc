@@ -119,6 +119,26 @@ void Run(const CpuKernels& isa, const SpreadArgs& a, int64_t begin, int64_t end)
   isa.spread(a, begin, end);
 }
 
+void Check(const CutArgs& a) { MLC_CHECK(a.n > 0 && a.ld >= a.n) << "n " << a.n; }
+int64_t Elements(const CutArgs& a) { return 3 * a.n; }
+void Run(const CpuKernels& isa, const CutArgs& a, int64_t begin, int64_t end) {
+  isa.cut(a, begin, end);
+}
+
+void Check(const StreamStep& a) {
+  const StreamsView& s = a.streams;
+  MLC_CHECK(s.count >= 2 && s.count <= kMaxStreams && s.active >= 0 && s.active < s.count)
+      << s.active << " of " << s.count;
+  MLC_CHECK(a.dim > 0 && s.step >= a.dim && s.ld >= a.dim) << "dim " << a.dim;
+}
+int64_t Elements(const StreamStep& a) {
+  const bool mixes_all = a.op == StreamOp::kPredict;
+  return (mixes_all ? a.streams.count + 2 : 4) * a.streams.count * a.dim;
+}
+void Run(const CpuKernels& isa, const StreamStep& a, int64_t begin, int64_t end) {
+  isa.streams(a, begin, end);
+}
+
 template <typename Args>
 int64_t NumRows(const Args& args) {
   return args.m;
@@ -141,6 +161,10 @@ double Floats(const GateArgs& a) { return 3 * static_cast<double>(a.n); }
 double Floats(const WriteKvStep& step) { return static_cast<double>(Elements(step)); }
 double Floats(const MixArgs& a) { return static_cast<double>(Elements(a) + a.n); }
 double Floats(const SpreadArgs& a) { return static_cast<double>(Elements(a) + a.n); }
+double Floats(const CutArgs& a) { return 2 * static_cast<double>(a.n); }
+double Floats(const StreamStep& a) {
+  return 2 * static_cast<double>((a.streams.count + 1) * a.dim);
+}
 
 KernelKind KindOf(const NormalizeArgs&) { return KernelKind::kNormalize; }
 KernelKind KindOf(const RopeArgs&) { return KernelKind::kRope; }
@@ -152,6 +176,8 @@ KernelKind KindOf(const GateArgs&) { return KernelKind::kGate; }
 KernelKind KindOf(const WriteKvStep&) { return KernelKind::kWriteKv; }
 KernelKind KindOf(const MixArgs&) { return KernelKind::kMix; }
 KernelKind KindOf(const SpreadArgs&) { return KernelKind::kSpread; }
+KernelKind KindOf(const CutArgs&) { return KernelKind::kCut; }
+KernelKind KindOf(const StreamStep&) { return KernelKind::kStreams; }
 
 int IdOf(const RowStep& step) {
   return std::visit([](const auto& args) { return KernelProfile::IdOf(KindOf(args)); }, step);
@@ -225,6 +251,7 @@ void WriteKv(const Cpu& cpu, const KvPages& kv, const WriteKvArgs& args) {
 
 void Mix(const Cpu& cpu, const MixArgs& args) { RunOne(cpu, args); }
 void Spread(const Cpu& cpu, const SpreadArgs& args) { RunOne(cpu, args); }
+void Cut(const Cpu& cpu, const CutArgs& args) { RunOne(cpu, args); }
 
 void SoftCap(const Cpu& cpu, const MatrixView& x, float cap) {
   MLC_CHECK(cap > 0) << "cap " << cap;

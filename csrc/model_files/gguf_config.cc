@@ -9,6 +9,7 @@
 #include "model_files/gguf_families.h"
 #include "model_files/gguf_layer_sizes.h"
 #include "model_files/gguf_recurrent_layers.h"
+#include "model_files/gguf_streams.h"
 #include "model_files/gguf_tokenizer.h"
 #include "support/json.h"
 
@@ -205,6 +206,7 @@ class ConfigWriter {
       return is_of_heads || is_of_ffn || key == "attention.head_count";
     }
     if (family_.mamba == GgufMamba::kSingleBlocks) return is_of_kv || is_of_ffn;
+    if (family_.has_streams) return is_of_ffn;
     if (family_.has_convolutions || family_.mamba == GgufMamba::kSomeLayers) return is_of_kv;
     return family_.layers_differ ? is_of_heads || is_of_ffn : family_.is_latent && is_of_heads;
   }
@@ -213,6 +215,7 @@ class ConfigWriter {
     if (family_.layers_differ) return WriteGgufLayerSizes(parts_, family_.name, json_);
     WriteGgufRecurrentLayers(parts_, family_, json_);
     if (family_.is_chunked) WriteChunks();
+    if (family_.has_streams) WriteGgufStreams(parts_, family_.name, json_);
     family_.is_latent ? WriteLatentSizes() : WriteDerivedSizes();
     if (!family_.lacks_ropes) WriteRope();
   }

@@ -66,6 +66,22 @@ constexpr GgufTensorName kGemma4[] = {
     {"post_norm", "post_per_layer_input_norm"},
     {"layer_output_scale", "layer_scalar", false},
 };
+constexpr GgufTensorName kGemma3n[] = {
+    {"ffn_norm", "pre_feedforward_layernorm"},
+    {"inp_gate", "per_layer_input_gate"},
+    {"proj", "per_layer_projection"},
+    {"post_norm", "post_per_layer_input_norm"},
+    {"altup_proj", "model.altup_projections.#"},
+    {"altup_unembd_proj", "model.altup_unembed_projections.#"},
+    {"altup_router_norm", "altup.router_norm"},
+    {"altup_router", "altup.modality_router"},
+    {"altup_predict_coef", "altup.prediction_coefs"},
+    {"altup_correct_coef", "altup.correction_coefs"},
+    {"altup_correct_scale", "altup.correct_output_scale", false},
+    {"laurel_l", "laurel.linear_left"},
+    {"laurel_r", "laurel.linear_right"},
+    {"laurel_post_norm", "laurel.post_laurel_norm"},
+};
 constexpr GgufTensorName kFusedFfn[] = {{"ffn_up", "mlp.gate_up_proj"}};
 constexpr GgufTensorName kPhi3[] = {
     {"attn_qkv", "self_attn.qkv_proj"},
@@ -182,6 +198,10 @@ constexpr GgufFamily kFamilies[] = {
      .adds_one_to_norms = true,
      .may_lack_windows = true,
      .names = kSandwich},
+    {.name = "gemma3n",
+     .architecture = "Gemma3nForCausalLM",
+     .has_streams = true,
+     .names = kGemma3n},
     {.name = "gemma4",
      .architecture = "Gemma4ForCausalLM",
      .layers_differ = true,

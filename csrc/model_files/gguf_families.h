@@ -43,6 +43,7 @@ struct GgufFamily {
   bool interleaves_heads = false;
   bool is_latent = false;         // attention: the sizes of its heads have keys of their own
   bool layers_differ = false;     // in their sizes (gguf_layer_sizes.h)
+  bool has_streams = false;       // residual ones (gguf_streams.h)
   bool has_convolutions = false;  // in layers without KV heads, of which there is a list
   bool is_chunked = false;        // Llama 4 (WriteChunks)
   GgufMamba mamba = GgufMamba::kNone;

@@ -329,7 +329,8 @@ int64_t GgufFile::IntegerAt(std::string_view key, const Value& value, uint64_t i
   Fail(key, "must be an integer");
 }
 
-double GgufFile::NumberAt(std::string_view key, const Value& value, uint64_t index) const {
+double GgufFile::NumberAt(std::string_view key, const Value& value, uint64_t index,
+                          bool may_be_infinite) const {
   const size_t place = value.begin + index * SizeOf(value.kind);
   double number = 0;
   if (value.kind == Kind::kFloat32) {
@@ -341,7 +342,9 @@ double GgufFile::NumberAt(std::string_view key, const Value& value, uint64_t ind
   } else {
     Fail(key, "must be a number");
   }
-  if (!std::isfinite(number)) Fail(key, "is not a finite number");
+  if (!std::isfinite(number) && !(may_be_infinite && std::isinf(number))) {
+    Fail(key, "is not a finite number");
+  }
   return number;
 }
 
@@ -410,11 +413,11 @@ std::vector<int64_t> GgufFile::Integers(std::string_view key) const {
   return integers;
 }
 
-std::vector<double> GgufFile::Numbers(std::string_view key) const {
+std::vector<double> GgufFile::Numbers(std::string_view key, bool may_be_infinite) const {
   const Value* value = Find(key, true);
   std::vector<double> numbers;
   for (uint64_t i = 0; value != nullptr && i < value->count; ++i) {
-    numbers.push_back(NumberAt(key, *value, i));
+    numbers.push_back(NumberAt(key, *value, i, may_be_infinite));
   }
   return numbers;
 }

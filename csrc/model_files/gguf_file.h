@@ -56,7 +56,7 @@ class MLC_NATIVE_PRIVATE_API GgufFile {
   std::optional<std::string> String(std::string_view key) const;
   std::vector<std::string_view> Strings(std::string_view key) const;  // views of this object
   std::vector<int64_t> Integers(std::string_view key) const;          // also of booleans
-  std::vector<double> Numbers(std::string_view key) const;
+  std::vector<double> Numbers(std::string_view key, bool may_be_infinite = false) const;
   // Where the elements of a list of float32 are in the file, and how many; nullopt: no such key.
   struct Place {
     uint64_t begin = 0;
@@ -101,7 +101,8 @@ class MLC_NATIVE_PRIVATE_API GgufFile {
   template <typename T>
   T At(size_t place) const;
   int64_t IntegerAt(std::string_view key, const Value& value, uint64_t index) const;
-  double NumberAt(std::string_view key, const Value& value, uint64_t index) const;
+  double NumberAt(std::string_view key, const Value& value, uint64_t index,
+                  bool may_be_infinite = false) const;
 
   std::string path_;
   FileStamp stamp_;

@@ -156,6 +156,7 @@ void WriteOwnNumbers(const ModelConfig& config, JsonWriter* json) {
   const auto num_sharing = std::ranges::count_if(config.layers, &LayerConfig::reads_other_kv);
   if (num_sharing > 0) json->Add("layers_that_share_keys", num_sharing);
   if (config.layer_inputs) json->Add("layer_input_size", config.layer_inputs->size);
+  if (config.residual_streams) json->Add("residual_streams", config.residual_streams->count);
 }
 
 void WriteNumbers(const ModelConfig& config, JsonWriter* json) {

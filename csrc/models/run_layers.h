@@ -85,6 +85,29 @@ concept TakesLayerInputs = requires(Ops ops, size_t layer) {
   ops.ActivateLayerInput(layer);
 };
 
+// An Ops of a model that may have residual streams (kernels/residual_streams.h), of which Embed
+// makes the first ones. Its layers have inputs.
+template <typename Ops, typename Vector>
+concept KeepsStreams = requires(Ops ops, const NormWeights<Vector>& norm, size_t layer) {
+  // The streams that enter the layer, from those behind the one before; residual = the active one.
+  ops.PredictStreams(layer);
+  // All streams from what the layer has made of the residual; residual = what the gate of the
+  // layer's input reads.
+  ops.CorrectStreams(layer);
+  // All streams but the first += norm(output).
+  ops.AddToStreams(norm);
+  // residual = what the final norm reads of all streams.
+  ops.JoinStreams();
+};
+
+// An Ops of a model whose layers may have LAuReL.
+template <typename Ops>
+concept AddsLaurel = requires(Ops ops, size_t layer) {
+  // residual = (residual + input + norm(what kLaurelUp leaves)) * the root of a half. The weight of
+  // kPostAttention has this factor, too.
+  ops.AddLaurel(layer);
+};
+
 // An Ops of a model whose layers may have experts.
 template <typename Ops>
 concept RunsExperts = requires(Ops ops, size_t layer) {
@@ -193,6 +216,13 @@ void Recurrence(const Weights& weights, size_t layer, Ops& ops) {
 // Attention of a layer, up to what kOut reads, and what is in its place or beside it.
 template <typename Weights, typename Ops>
 void Attention(const Weights& weights, size_t layer, Ops& ops) {
+  if constexpr (AddsLaurel<Ops>) {
+    if (weights.num_experts(LinearRole::kLaurelDown) > 0) {
+      ops.Project(layer, LinearRole::kLaurelDown);
+      ops.Project(layer, LinearRole::kLaurelUp);
+      ops.AddLaurel(layer);
+    }
+  }
   if (Attends(weights)) {
     ops.Project(layer, LinearRole::kQkv);
     if constexpr (CopiesStreams<Ops>) ops.CopyStream(layer);
@@ -276,6 +306,33 @@ void FeedForward(const Weights& weights, size_t layer, Ops& ops) {
   ops.Project(layer, LinearRole::kDown);
 }
 
+template <typename Weights>
+bool HasStreams(const Weights& weights) {
+  return weights.vector(VectorRole::kStreamRouter) != decltype(weights.vector({})){};
+}
+
+// From the streams that enter the layer to its first input.
+template <typename Weights, typename Ops>
+void BeginLayer(const Weights& weights, size_t layer, Ops& ops) {
+  const auto& norm = weights.norm(NormRole::kPreAttention);
+  if constexpr (KeepsStreams<Ops, decltype(norm.weight)>) {
+    if (HasStreams(weights)) ops.PredictStreams(layer);
+  }
+  ops.Normalize(norm);
+}
+
+// Adds the output of the feed-forward block to the streams, and to all but the first what the input
+// of the layer makes of the active one.
+template <typename Weights, typename Ops>
+void EndLayerOfStreams(const Weights& weights, size_t layer, Ops& ops) {
+  ops.AddOutput(weights.norm(NormRole::kPostFfn));
+  ops.CorrectStreams(layer);
+  ops.Project(layer, LinearRole::kLayerInputGate);
+  ops.ActivateLayerInput(layer);
+  ops.Project(layer, LinearRole::kLayerInputUp);
+  ops.AddToStreams(weights.norm(NormRole::kPostLayerInput));
+}
+
 // Adds the output of the feed-forward block, and prepares what comes behind the layer.
 template <typename Weights, typename Norm, typename Ops>
 void EndLayer(const Weights& weights, size_t layer, const Norm& next_norm, Ops& ops) {
@@ -331,6 +388,14 @@ void FinishLayer(const DecoderWeights<Matrix, Vector>& weights, size_t layer, Op
     if (!has_more) return;
   }
   FeedForward(w, layer, ops);
+  if constexpr (KeepsStreams<Ops, Vector>) {
+    if (HasStreams(w)) {
+      EndLayerOfStreams(w, layer, ops);
+      if (!is_last) return BeginLayer(weights.layers[layer + 1], layer + 1, ops);
+      ops.JoinStreams();
+      return ops.Normalize(next);
+    }
+  }
   EndLayer(w, layer, next, ops);
 }
 
@@ -339,7 +404,7 @@ void RunLayers(const DecoderWeights<Matrix, Vector>& weights, Ops& ops) {
   size_t last = weights.layers.size() - 1;
   if constexpr (SharesKeys<Ops>) last = ops.last_writer();
   ops.Embed();
-  ops.Normalize(weights.layers.front().norm(NormRole::kPreAttention));
+  BeginLayer(weights.layers.front(), 0, ops);
   for (size_t layer = 0; layer <= last; ++layer) {
     Attention(weights.layers[layer], layer, ops);
     if (layer < last) FinishLayer(weights, layer, ops);

@@ -82,6 +82,20 @@ int64_t DeltaWidth(const ModelConfig& config) {
          DeltaOutGatesWidth(config) + config.recurrent_outputs_size();
 }
 
+// Floats per row of all residual streams, where there are several.
+int64_t StreamsWidth(const ModelConfig& config) {
+  return config.residual_streams ? config.residual_streams->count * config.hidden_size : 0;
+}
+
+// Of the parts that all but the first become.
+int64_t StreamPartsWidth(const ModelConfig& config) {
+  return config.residual_streams ? StreamsWidth(config) - config.hidden_size : 0;
+}
+
+int64_t LaurelWidth(const ModelConfig& config) {
+  return config.laurel_rank > 0 ? config.hidden_size : 0;
+}
+
 // Floats per row of what attention and the feed-forward block work on, one after the other.
 int64_t BlockWidth(const ModelConfig& config) {
   const int64_t attention = config.attention_gates_size() + QkvWidth(config) + QueryWidth(config) +
@@ -89,7 +103,8 @@ int64_t BlockWidth(const ModelConfig& config) {
   const int64_t gate = config.layer_inputs ? 2 * config.layer_inputs->size : 0;
   const int64_t beside = config.arch->attends_beside_mamba ? attention : 0;
   return std::max({attention, OutputInputWidth(config), beside + DeltaWidth(config),
-                   FfnWidth(config), ExpertWidth(config), gate, config.layer_inputs_size()});
+                   FfnWidth(config), ExpertWidth(config), gate, config.layer_inputs_size(),
+                   config.laurel_rank, StreamPartsWidth(config)});
 }
 
 int64_t RouterWidth(const ModelConfig& config) {
@@ -125,7 +140,7 @@ int64_t LinearInputWidth(const ModelConfig& config) {
   const int64_t widest =
       std::max({config.hidden_size, OutputInputWidth(config), config.recurrent_outputs_size(),
                 JoinedWidth(config), config.draft_input_size(),
-                config.layer_inputs ? config.layer_inputs->size : 0,
+                config.layer_inputs ? config.layer_inputs->size : 0, config.laurel_rank,
                 config.delta ? config.delta->gate_rank : 0});
   const int64_t dense = std::max(width(widest), of_latents);
   if (!config.experts) return dense;
@@ -191,7 +206,8 @@ void Transformer::DescribeMetadata() {
   if (config_.draft_head) metadata_.draft_head = config_.draft_head->info;
   const int64_t widths = 2 * config_.hidden_size + OutputWidth(config_) + BlockWidth(config_) +
                          LinearInputWidth(config_) + RouterWidth(config_) + JoinedWidth(config_) +
-                         config_.draft_input_size() + config_.layer_inputs_size();
+                         config_.draft_input_size() + config_.layer_inputs_size() +
+                         StreamsWidth(config_) + LaurelWidth(config_);
   const size_t lists = last_writer_ + 1 < config_.layers.size() ? 2 : 1;  // of rows
   metadata_.workspace_bytes_per_token =
       widths * static_cast<int64_t>(sizeof(float)) +
@@ -243,6 +259,8 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
       {&block, max_num_rows, BlockWidth(config_)},
       {&buffers_.router, max_num_rows, RouterWidth(config_)},
       {&buffers_.layer_inputs, max_num_rows, config_.layer_inputs_size()},
+      {&buffers_.streams, max_num_rows, StreamsWidth(config_)},
+      {&buffers_.laurel, max_num_rows, LaurelWidth(config_)},
       {&buffers_.joined, max_num_rows, JoinedWidth(config_)},
       {&buffers_.states, max_num_rows, config_.draft_input_size()},
       {&buffers_.linear_inputs, std::max(max_num_rows, max_num_logits), LinearInputWidth(config_)},
@@ -324,6 +342,8 @@ void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
   buffers_.attention = {data + max_num_rows * width, QueryWidth(config_)};
   buffers_.projected_inputs = {data, config_.layer_inputs_size()};
   buffers_.layer_gate = {data, config_.layer_inputs ? 2 * config_.layer_inputs->size : 0};
+  buffers_.stream_parts = {data, StreamPartsWidth(config_)};
+  buffers_.laurel_rank = {data, config_.laurel_rank};
   if (config_.has_states()) {
     float* delta = data;  // behind what attention has in the same layers
     if (config_.arch->attends_beside_mamba) delta += max_num_rows * (width + QueryWidth(config_));

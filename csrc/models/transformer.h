@@ -85,11 +85,15 @@ class Transformer : public Model {
     Activations layer_inputs;    // [rows, inputs of all layers]
     Activations projected_inputs;  // likewise, in the memory of qkv and attention
     Activations layer_gate;        // [rows, 2 inputs of a layer], in the memory of qkv
-    Activations joined;            // of a draft head: [rows, 2 hidden], tokens and hidden states
-    Activations states;            // of a draft head: [rows, what it reads of its target]
-    Activations own_states;        // of a draft head: [logits rows, hidden], of the last forward
-    Activations linear_inputs;     // workspace of the linears
-    Activations logits;            // [logits rows, vocab]
+    Activations streams;           // [rows, streams * hidden]
+    Activations stream_parts;  // [rows, (streams - 1) * hidden], in the memory of qkv and attention
+    Activations laurel_rank;   // [rows, rank of LAuReL], likewise
+    Activations laurel;        // [rows, hidden]: what its second linear gives
+    Activations joined;        // of a draft head: [rows, 2 hidden], tokens and hidden states
+    Activations states;        // of a draft head: [rows, what it reads of its target]
+    Activations own_states;    // of a draft head: [logits rows, hidden], of the last forward
+    Activations linear_inputs;  // workspace of the linears
+    Activations logits;         // [logits rows, vocab]
     void* attention_workspace = nullptr;
     void* delta_workspace = nullptr;
     void* choice_workspace = nullptr;  // of a choice of keys

@@ -62,6 +62,7 @@ void Transformer::Ops::Embed() {
   if (config_.draft_head) return JoinTokensAndStates();
   GatherEmbeddings(buffers_.residual);
   if (config_.layer_inputs) MakeLayerInputs();
+  if (config_.residual_streams) SpreadStreams();
 }
 
 void Transformer::Ops::GatherEmbeddings(const Activations& out) {
@@ -258,6 +259,10 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
       return RunLinear(linear, buffers_.residual, buffers_.layer_gate);
     case LinearRole::kLayerInputUp:
       return RunLinear(linear, buffers_.layer_gate, buffers_.output);
+    case LinearRole::kLaurelDown:
+      return RunLinear(linear, *input_, buffers_.laurel_rank);
+    case LinearRole::kLaurelUp:
+      return RunLinear(linear, buffers_.laurel_rank, buffers_.laurel);
     case LinearRole::kQueryUp:
     case LinearRole::kHeadKeyUp:
     case LinearRole::kHeadValueUp:
@@ -295,6 +300,10 @@ void Transformer::Ops::Activate(size_t layer) {
                              .ldo = buffers_.ffn.width,
                              .m = num_rows_,
                              .ffn = config_.ffn_size_of(config_.layers[layer])};
+  if (const std::optional<float>& cut = config_.layers[layer].gate_cut) {
+    remembered_.Add(kernels::CutArgs{
+        .x = args.out, .ld = args.ldo, .deviations = *cut, .m = args.m, .n = args.ffn});
+  }
   if (config_.activation == kernels::Activation::kXielu) {
     const float* alphas = model_.weights_.layers[layer].vector(VectorRole::kActivation);
     args.alpha_p = Softplus(alphas[0]);

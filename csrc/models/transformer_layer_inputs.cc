@@ -15,7 +15,8 @@ void Transformer::Ops::MakeLayerInputs() {
                        .m = num_rows_,
                        .scale = config_.LayerInputScale(weights.dtype),
                        .out = inputs.data,
-                       .ldo = inputs.width});
+                       .ldo = inputs.width,
+                       .is_short = config_.layer_inputs->is_short});
   RunLinear(weights.layer_inputs.projection, buffers_.residual, projected);
   kernels::NormalizeArgs norm = Norm(projected, weights.layer_inputs.norm, inputs);
   norm.eps = config_.layer_inputs->norm_eps;

@@ -4,8 +4,9 @@
 // the rows they are about to read, while these are in their caches. Implemented in
 // transformer_forward.cc (a layer), transformer_experts.cc (its experts), transformer_latent.cc
 // (latent attention), transformer_key_choice.cc (a choice of keys), transformer_delta.cc (linear
-// attention), transformer_layer_inputs.cc (inputs of layers), transformer_states.cc (hidden states)
-// and transformer_draft.cc (the entry of a draft head). Lives as long as the forward.
+// attention), transformer_layer_inputs.cc (inputs of layers), transformer_streams.cc (residual
+// streams and LAuReL), transformer_states.cc (hidden states) and transformer_draft.cc (the entry of
+// a draft head). Lives as long as the forward.
 #pragma once
 
 #include <array>
@@ -47,6 +48,11 @@ class Transformer::Ops {
   void AddOutput(const NormWeights<const float*>& norm);
   void ScaleResidual(size_t layer);
   void ActivateLayerInput(size_t layer);
+  void PredictStreams(size_t layer);
+  void CorrectStreams(size_t layer);
+  void AddToStreams(const NormWeights<const float*>& norm);
+  void JoinStreams();
+  void AddLaurel(size_t layer);
   bool HasParallelBlocks() const { return config_.parallel_blocks; }
   size_t last_writer() const { return model_.last_writer_; }
   void Project(size_t layer, LinearRole role);
@@ -85,6 +91,16 @@ class Transformer::Ops {
   void GatherEmbeddings(const Activations& out);
   // Of a decoder whose layers have inputs (transformer_layer_inputs.cc).
   void MakeLayerInputs();
+  // Of a decoder with residual streams (transformer_streams.cc): the streams from the embeddings.
+  void SpreadStreams();
+  kernels::StreamStep StepOfStreams(kernels::StreamOp op) const;
+  // Likewise, with what the active stream of a layer chooses.
+  kernels::StreamStep RoutedStep(kernels::StreamOp op, size_t layer) const;
+  // The rows of the i-th stream.
+  Activations Stream(int64_t i) const {
+    return {.data = buffers_.streams.data + i * config_.hidden_size,
+            .width = buffers_.streams.width};
+  }
   // Of a draft head (transformer_draft.cc): the residual from the tokens and the hidden states.
   void JoinTokensAndStates();
   // Writes what the head reads as the hidden states of the rows.

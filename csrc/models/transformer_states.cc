@@ -88,8 +88,9 @@ void Transformer::Ops::CopyStream(size_t layer) {
   if (batch_.hidden.rows.empty()) return;
   MLC_CHECK(remembered_.empty()) << "the stream is copied before all that is remembered has run";
   const std::span<const int32_t> rows = model_.last_rows_;
-  CopyStates(buffers_.residual, has_last_rows_ ? rows : rows.first(0), layer,
-             config_.residual_scale);
+  const Activations& read =
+      config_.residual_streams ? Stream(config_.residual_streams->active) : buffers_.residual;
+  CopyStates(read, has_last_rows_ ? rows : rows.first(0), layer, config_.residual_scale);
 }
 
 // All at once.
@@ -103,7 +104,8 @@ bool Transformer::Ops::KeepLastRows() {
       last.is_recurrent ? &buffers_.delta_output : nullptr,
       config_.parallel_blocks ? input_ : nullptr,
       config_.gates_attention() && last.attends() ? &buffers_.gated_qkv : nullptr,
-      config_.layer_inputs ? &buffers_.layer_inputs : nullptr};
+      config_.layer_inputs ? &buffers_.layer_inputs : nullptr,
+      config_.residual_streams ? &buffers_.streams : nullptr};
   for (const Activations* x : kept) {
     for (size_t i = 0; x != nullptr && i < model_.last_rows_.size(); ++i) {
       MoveRow(*x, static_cast<size_t>(model_.last_rows_[i]), i);

@@ -110,6 +110,18 @@ void AddLayerInputs(WeightMap* map, const ModelConfig& config, const std::string
   map->parameters.back().scale = kRootOfHalf;
 }
 
+// Of a decoder with residual streams.
+void AddStreams(WeightMap* map, const ModelConfig& config, const std::string& prefix) {
+  if (!config.residual_streams) return;
+  const std::vector<int64_t> shape = {config.hidden_size, config.hidden_size};
+  for (int64_t i = 0; i + 1 < config.residual_streams->count; ++i) {
+    const std::string number = '.' + std::to_string(i);
+    map->streams_in.push_back(AddLinear(map, prefix + "altup_projections" + number, shape, false));
+    map->streams_out.push_back(
+        AddLinear(map, prefix + "altup_unembed_projections" + number, shape, false));
+  }
+}
+
 void AddFinalNorm(WeightMap* map, const ModelConfig& config, const std::string& name) {
   NormParameters& norm = map->final_norm;
   norm.weight =
@@ -135,6 +147,7 @@ WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {
   AddEmbeddingsAndHead(&map, config, names);
   AddPositions(&map, config, names.prefix);
   AddLayerInputs(&map, config, names.prefix);
+  AddStreams(&map, config, names.prefix);
   for (size_t i = 0; i < config.layers.size(); ++i) {
     AddLayer(config, config.layers[i], names,
              names.prefix + std::string(tensors.layer) + std::to_string(i) + ".", &map);

@@ -96,6 +96,10 @@ struct DecoderWeights {
   };
   LayerInputs layer_inputs;
 
+  // Of a decoder with residual streams: for each but the first, [hidden, hidden].
+  std::vector<Linear> streams_in;   // what makes it of the embeddings
+  std::vector<Linear> streams_out;  // what makes of it a part of what the final norm reads
+
   // Of a draft head (draft_layout.h).
   struct Entry {
     Linear fuse;

@@ -73,12 +73,27 @@ class LayerBuilder {
             {NumberedName(name, {head}) + ".weight", {shape[1]}, norm.weight, head * shape[1]});
       }
     }
-    if (role == NormRole::kRouter) {
-      map_.parameters.back().scale = 1.0f / std::sqrt(static_cast<float>(config_.hidden_size));
-    }
+    map_.parameters[norm.weight].scale = ScaleOf(role);
     const bool is_of_heads = role == NormRole::kQ || role == NormRole::kK;
     if (role == NormRole::kIndexKeys || (config_.arch->norm_bias && !is_of_heads)) {
       norm.bias = map_.AddWhole(ParameterForm::kVector, name + ".bias", shape);
+    }
+  }
+
+  // What a norm's weight is multiplied with. What is added to the residual beside LAuReL is scaled
+  // with it by the root of a half.
+  float ScaleOf(NormRole role) const {
+    const auto hidden = static_cast<float>(config_.hidden_size);
+    switch (role) {
+      case NormRole::kRouter:
+        return 1.0f / std::sqrt(hidden);
+      case NormRole::kStreamRouter:
+        return 1.0f / hidden;
+      case NormRole::kLaurel:
+      case NormRole::kPostAttention:
+        return config_.laurel_rank > 0 ? kRootOfHalf : 1.0f;
+      default:
+        return 1.0f;
     }
   }
 
@@ -100,6 +115,15 @@ class LayerBuilder {
       default:
         return 1;
     }
+  }
+
+  // Of a vector of residual streams.
+  std::vector<int64_t> StreamShape(VectorRole role) const {
+    const int64_t count = config_.residual_streams->count;
+    if (role == VectorRole::kStreamRouter) return {count, config_.hidden_size};
+    if (role == VectorRole::kStreamPredictions) return {count * count, count};
+    if (role == VectorRole::kStreamCorrections) return {count, count};
+    return {config_.hidden_size};
   }
 
   std::vector<int64_t> ConvolutionShape() const {
@@ -126,6 +150,11 @@ class LayerBuilder {
   void AddVector(const std::string& name, VectorRole role) {
     size_t& index = parameters_.vectors[static_cast<size_t>(role)];
     if (role == VectorRole::kConvolution) return AddConvolution(name, &index);
+    if (IsOfStreams(role)) {
+      index = map_.AddWhole(ParameterForm::kVector, name, StreamShape(role));
+      map_.parameters.back().in_float32 = true;
+      return;
+    }
     const int64_t size = SizeOf(role);
     if (index == kAbsent) index = map_.AddParameter(ParameterForm::kVector, 0, 1);
     const bool in_float32 = IsOfDelta(role) || role == VectorRole::kExpertScales;

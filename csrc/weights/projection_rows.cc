@@ -72,6 +72,8 @@ int64_t RowsOfProjection(const ModelConfig& config, const LayerConfig& layer, Ro
       return config.recurrent_inputs_size();
     case Rows::kLayerInput:
       return config.layer_inputs->size;
+    case Rows::kLaurel:
+      return config.laurel_rank;
   }
   return 0;
 }

@@ -113,6 +113,8 @@ struct WeightMap {
 
   std::vector<LayerParameters> layers;
   LayerInputParameters layer_inputs;
+  std::vector<LinearParameters> streams_in;
+  std::vector<LinearParameters> streams_out;
   EntryParameters entry;
   std::vector<MedusaParameters> medusa;
   NormParameters final_norm;
@@ -150,6 +152,8 @@ struct WeightMap {
     weights.head = linear({.matrix = head, .bias = head_bias});
     weights.layer_inputs.projection = linear(layer_inputs.projection);
     weights.layer_inputs.norm = optional(layer_inputs.norm);
+    for (const LinearParameters& p : streams_in) weights.streams_in.push_back(linear(p));
+    for (const LinearParameters& p : streams_out) weights.streams_out.push_back(linear(p));
     weights.entry.fuse = linear(entry.fuse);
     weights.entry.embedding_norm = optional(entry.embedding_norm);
     weights.entry.state_norm = optional(entry.state_norm);

@@ -121,6 +121,8 @@ class Cutter {
       case LinearRole::kLayerInputGate:  // small, and its result needs no sum if all devices have
                                          // it
       case LinearRole::kLayerInputUp:
+      case LinearRole::kLaurelDown:  // likewise
+      case LinearRole::kLaurelUp:
       case LinearRole::kIndexQueries:  // all devices choose the same keys
       case LinearRole::kIndexKeys:
       case LinearRole::kIndexWeights:

@@ -1,6 +1,7 @@
 """Hostile folders of models whose layers are of several kinds: linear attention (Qwen3.5), short
 convolutions (LFM2) or Mamba-2 (Bamba) and attention, layers that have both (Falcon-H1), and layers
-that differ in their heads, share keys and have inputs of their own (Gemma 4).
+that differ in their heads, share keys and have inputs of their own (Gemma 4), also with residual
+streams (Gemma 3n).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from hostile.damaged_folders import Damage, Damages, Tensors, folder_class
 from hostile.frame import HostileClass
 
+Shapes = dict[str, tuple[int, ...]]
 _HIDDEN, _FFN, _VOCAB = 32, 64, 48
 _SHARED: dict[str, Any] = {
     "vocab_size": _VOCAB,
@@ -75,6 +77,20 @@ _GEMMA = _SHARED | {
     "hidden_size_per_layer_input": 8,
     "vocab_size_per_layer_input": 56,
 }
+_STREAMS = _SHARED | {
+    "architectures": ["Gemma3nForCausalLM"],
+    "model_type": "gemma3n_text",
+    "num_hidden_layers": 2,
+    "layer_types": ["sliding_attention"] * 2,
+    "sliding_window": 8,
+    "num_kv_shared_layers": 1,
+    "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": 40,
+    "altup_num_inputs": 2,
+    "altup_active_idx": 1,
+    "laurel_rank": 4,
+    "activation_sparsity_pattern": [0.5, 0.0],
+}
 _FFN_SHAPES = {
     "mlp.gate_proj": (_FFN, _HIDDEN),
     "mlp.up_proj": (_FFN, _HIDDEN),
@@ -112,7 +128,7 @@ _MAMBA_SHAPES = {
 }
 
 
-def _filled(shapes: dict[str, tuple[int, ...]]) -> Tensors:
+def _filled(shapes: Shapes) -> Tensors:
     rng = np.random.default_rng(7)
     shapes = {"embed_tokens.weight": (_VOCAB, _HIDDEN), "norm.weight": (_HIDDEN,)} | shapes
     return {
@@ -121,9 +137,9 @@ def _filled(shapes: dict[str, tuple[int, ...]]) -> Tensors:
     }
 
 
-def _attention(heads: int, head_dim: int, has_kv: bool = True) -> dict[str, tuple[int, ...]]:
+def _attention(heads: int, head_dim: int, has_kv: bool = True) -> Shapes:
     """Of `heads` query heads (a gate counts as one) and one KV head; 2 heads give the output."""
-    shapes: dict[str, tuple[int, ...]] = {
+    shapes: Shapes = {
         "q_proj": (heads * head_dim, _HIDDEN),
         "q_norm": (head_dim,),
         "o_proj": (_HIDDEN, 2 * head_dim),
@@ -134,7 +150,7 @@ def _attention(heads: int, head_dim: int, has_kv: bool = True) -> dict[str, tupl
     return {f"self_attn.{name}": shape for name, shape in shapes.items()}
 
 
-def _of_layer(layer: int, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+def _of_layer(layer: int, shapes: Shapes) -> Shapes:
     return {f"layers.{layer}.{name}.weight": shape for name, shape in shapes.items()}
 
 
@@ -182,21 +198,47 @@ def _falcon_tensors() -> Tensors:
     return {n: tensor for n, tensor in tensors.items() if not n.endswith("mamba.norm.weight")}
 
 
-def _gemma_tensors() -> Tensors:
-    count, size = _GEMMA["num_hidden_layers"], _GEMMA["hidden_size_per_layer_input"]
-    shapes: dict[str, tuple[int, ...]] = {
-        "embed_tokens_per_layer.weight": (_GEMMA["vocab_size_per_layer_input"], count * size),
+def _with_layer_inputs(config: dict[str, Any]) -> tuple[Shapes, Shapes]:
+    """What is outside of layers whose tokens have inputs, and in each of them besides attention."""
+    count, size = config["num_hidden_layers"], config["hidden_size_per_layer_input"]
+    outside: Shapes = {
+        "embed_tokens_per_layer.weight": (config["vocab_size_per_layer_input"], count * size),
         "per_layer_model_projection.weight": (count * size, _HIDDEN),
         "per_layer_projection_norm.weight": (size,),
     }
     norms = ("input", "post_attention", "pre_feedforward", "post_feedforward")
-    each = {f"{name}_layernorm": (_HIDDEN,) for name in norms} | _FFN_SHAPES
-    each |= {
+    each: Shapes = {f"{name}_layernorm": (_HIDDEN,) for name in norms} | _FFN_SHAPES
+    return outside, each | {
         "per_layer_input_gate": (size, _HIDDEN),
         "per_layer_projection": (_HIDDEN, size),
         "post_per_layer_input_norm": (_HIDDEN,),
     }
-    for layer in range(count):
+
+
+def _stream_tensors() -> Tensors:
+    count = _STREAMS["altup_num_inputs"]
+    shapes, each = _with_layer_inputs(_STREAMS)
+    for i in range(count - 1):
+        for name in ("altup_projections", "altup_unembed_projections"):
+            shapes[f"{name}.{i}.weight"] = (_HIDDEN, _HIDDEN)
+    each |= {
+        "altup.modality_router": (count, _HIDDEN),
+        "altup.prediction_coefs": (count * count, count),
+        "altup.correction_coefs": (count, count),
+        "altup.router_norm": (_HIDDEN,),
+        "laurel.linear_left": (_STREAMS["laurel_rank"], _HIDDEN),
+        "laurel.linear_right": (_HIDDEN, _STREAMS["laurel_rank"]),
+        "laurel.post_laurel_norm": (_HIDDEN,),
+    }
+    for layer in range(2):
+        shapes |= _of_layer(layer, each | _attention(2, 16, has_kv=layer == 0))
+        shapes[f"layers.{layer}.altup.correct_output_scale"] = (_HIDDEN,)
+    return _filled(shapes)
+
+
+def _gemma_tensors() -> Tensors:
+    shapes, each = _with_layer_inputs(_GEMMA)
+    for layer in range(_GEMMA["num_hidden_layers"]):
         attention = _attention(2, (16, 24)[layer % 2], has_kv=layer < 2)
         shapes |= _of_layer(layer, each | attention)
         shapes[f"layers.{layer}.layer_scalar"] = (1,)
@@ -208,6 +250,7 @@ _OF_CONVOLUTIONS = Damages(_CONVOLUTIONS, _convolution_tensors)
 _OF_MAMBA = Damages(_MAMBA, _mamba_tensors)
 _OF_FALCON = Damages(_FALCON, _falcon_tensors)
 _OF_GEMMA = Damages(_GEMMA, _gemma_tensors)
+_OF_STREAMS = Damages(_STREAMS, _stream_tensors)
 _NO_SIZES: list[Any] = [0, -1, 1 << 62, "4", 4.5, [4], True]
 
 
@@ -373,6 +416,38 @@ def _gemma_cases() -> Iterator[tuple[str, Damage]]:
     yield from _OF_GEMMA.of_fields(values, harmless)
 
 
+def _stream_cases() -> Iterator[tuple[str, Damage]]:
+    names = [
+        "model.altup_projections.0.weight",
+        "model.altup_unembed_projections.0.weight",
+        "model.layers.0.altup.modality_router.weight",
+        "model.layers.1.altup.prediction_coefs.weight",
+        "model.layers.0.altup.correction_coefs.weight",
+        "model.layers.1.altup.correct_output_scale",
+        "model.layers.0.laurel.linear_right.weight",
+    ]
+    yield from ((f"no {name}", _OF_STREAMS.drop(name)) for name in names)
+    yield from _OF_STREAMS.of_tensors(names)
+    for name in names[2:6]:
+        for value in (np.nan, np.inf, -np.inf, 3e38):
+            odd = partial(np.full_like, fill_value=value)
+            yield f"{name} of {value}", _OF_STREAMS.change(name, odd, must_be_refused=False)
+    values: dict[str, list[Any]] = {
+        "altup_num_inputs": [*_NO_SIZES, 1, 3, 8, 9],
+        "altup_active_idx": [-1, 2, 1 << 62, "1", 0.5, [0]],
+        "altup_correct_scale": ["x", 1],
+        "laurel_rank": [*_NO_SIZES, 3, 5, 1 << 40],
+        "num_kv_shared_layers": [-1, 0, 2, 15, 1 << 62, "1", 0.5],
+        "intermediate_size": [[64], [64] * 3, [64, 0], [64, -1], [64, 1 << 62], [], ["64"] * 2],
+        "activation_sparsity_pattern": [
+            [], [0.5], [0.5] * 3, [1.0, 0.0], [-0.1, 0.0], ["x", 0.0], [None] * 2, 0.5, [[0.5]] * 2,
+        ],
+        "activation_sparsity_deviations": [[], [1.0], [1e300, 0.0], ["x"] * 2, [-1e20, 0.0]],
+        "vocab_size_per_layer_input": [0, -1, 39, 41, 1 << 62, "x"],
+    }  # fmt: skip
+    yield from _OF_STREAMS.of_fields(values)
+
+
 def _damages() -> Iterator[tuple[str, Damage]]:
     for model, of_model, cases in (
         ("recurrent", _OF_RECURRENT, _recurrent_cases),
@@ -380,6 +455,7 @@ def _damages() -> Iterator[tuple[str, Damage]]:
         ("Mamba-2", _OF_MAMBA, _mamba_cases),
         ("Falcon-H1", _OF_FALCON, _falcon_cases),
         ("Gemma 4", _OF_GEMMA, _gemma_cases),
+        ("Gemma 3n", _OF_STREAMS, _stream_cases),
     ):
         yield f"{model}: nothing", of_model.nothing()
         yield from ((f"{model}: {what}", damage) for what, damage in cases())

@@ -131,6 +131,7 @@ def test_memory_is_that_of_the_device(make_model: MakeModel, fake_lib: str) -> N
         "tiny-qwen3_moe",
         "tiny-gpt_oss",
         "tiny-apertus",
+        "tiny-gemma3n_text",
         "tiny-llama4_text",
         "tiny-afmoe",
         "tiny-flint",
@@ -139,8 +140,8 @@ def test_memory_is_that_of_the_device(make_model: MakeModel, fake_lib: str) -> N
     ],
 )
 def test_gpus_answer_like_the_cpu(tmp_path: Path, like: str) -> None:
-    """Families with experts, attention sinks, xIELU and chunks of the context, in float32: greedy
-    answers of some prompts together, and one of them alone."""
+    """Families with experts, attention sinks, xIELU, residual streams and chunks of the context, in
+    float32: greedy answers of some prompts together, and one of them alone."""
     library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
     path = str(make_checkpoint(like, tmp_path / like))
     config = GenerationConfig(max_tokens=5, temperature=0, debug_config={"ignore_eos": True})

@@ -241,6 +241,18 @@ void GateRows(const GateArgs& a, int64_t begin, int64_t end) {
   }
 }
 
+void CutRows(const CutArgs& a, int64_t begin, int64_t end) {
+  const auto n = static_cast<float>(a.n);
+  for (int64_t row = begin; row < end; ++row) {
+    float* x = a.x + row * a.ld;
+    const float mean = SumOf(x, a.n) / n;
+    const float deviation = __builtin_sqrtf(SumOfSquaredDifferences(x, a.n, mean) / n);
+    const Vec cut = Vec::Set(mean + a.deviations * deviation);
+    ForVectors(a.n,
+               [&](int64_t, auto load, auto store) { store(x, Max(load(x) - cut, Vec::Zero())); });
+  }
+}
+
 void SoftCapRows(const MatrixView& x, float cap, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     float* p = x.data + row * x.ld;

@@ -4,7 +4,7 @@
 // compiled with an ISA's flags is shared with the rest of the program.
 #include MLC_NATIVE_ISA_HEADER
 // After the ISA's header.
-#include "kernels/cpu/rowwise.inl"
+#include "kernels/cpu/residual_streams.inl"
 
 namespace mlc_native::kernels::MLC_NATIVE_ISA {
 
@@ -18,6 +18,8 @@ constinit const RowKernels kRows = {
     .soft_cap = SoftCapRows,
     .mix = MixRows,
     .spread = SpreadRows,
+    .cut = CutRows,
+    .streams = StreamRows,
 };
 
 }  // namespace mlc_native::kernels::MLC_NATIVE_ISA

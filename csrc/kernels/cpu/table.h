@@ -138,6 +138,8 @@ struct RowKernels {
   void (*soft_cap)(const MatrixView&, float cap, int64_t row_begin, int64_t row_end);
   void (*mix)(const MixArgs&, int64_t row_begin, int64_t row_end);
   void (*spread)(const SpreadArgs&, int64_t row_begin, int64_t row_end);
+  void (*cut)(const CutArgs&, int64_t row_begin, int64_t row_end);
+  void (*streams)(const StreamStep&, int64_t row_begin, int64_t row_end);
 };
 
 struct CpuKernels : LinearKernels, AttentionKernels, RowKernels, DeltaKernels {

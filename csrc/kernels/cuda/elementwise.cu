@@ -25,6 +25,7 @@ __global__ void EmbedKernel(const EmbedArgs args) {
     if (id < 0) id = 0;  // the row could not be sampled and is being ended, so any token is fine
     if (args.sampled_ids != nullptr) id = args.sampled_ids[id];
   }
+  if (args.num_rows > 0 && id >= args.num_rows) id = 0;
   const int64_t column = i % vectors * kVector;
   float x[kVector];
   LoadFloats(static_cast<const T*>(args.table) + id * args.k + column, x);

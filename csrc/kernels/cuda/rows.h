@@ -24,6 +24,7 @@ struct EmbedArgs {
   const int32_t* positions = nullptr;
   int64_t m = 0;
   float scale = 1.0f;
+  int64_t num_rows = 0;  // of a table that some ids are beyond, which have row 0; 0: of no such one
   float* out = nullptr;  // [m, k]
 };
 void Embed(const EmbedArgs& args, Stream stream);

@@ -118,10 +118,12 @@ void CheckSizes(const ModelConfig& config) {
               kernels::cuda::kMaxNormDim);
   }
   CheckSize("hidden_size", config.hidden_size, kVector, kernels::cuda::kMaxNormDim);
-  if (std::ranges::any_of(config.layers, &LayerConfig::has_dense_ffn)) {
-    CheckSize(std::string(config.arch->ffn_size_field).c_str(), config.ffn_size, kVector,
+  for (const LayerConfig& layer : config.layers) {
+    if (!layer.has_dense_ffn()) continue;
+    CheckSize(std::string(config.arch->ffn_size_field).c_str(), config.ffn_size_of(layer), kVector,
               config.has_norms_within() ? kernels::cuda::kMaxNormDim : kAnySize);
   }
+  CheckSize("laurel_rank", config.laurel_rank, kVector, kAnySize);
   if (config.layer_inputs) {
     CheckSize("hidden_size_per_layer_input", config.layer_inputs->size, kVector,
               kernels::cuda::kMaxNormDim);

@@ -18,9 +18,16 @@ using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 constexpr size_t kAlign = 256;
 constexpr size_t kMaxDecodeBytes = size_t{256} << 20;  // of DecodeAttention's workspace
 
-// Whether norms are of whole rows, of which each of several GPUs has a part.
-bool HasNormsOfWholeRows(const ModelConfig& config) {
-  return config.qk_norm == QkNorm::kWholeProjection || config.has_norms_within();
+// Whether there are sums over whole rows of which each of several GPUs has a part.
+bool HasSumsOfWholeRows(const ModelConfig& config) {
+  return config.qk_norm == QkNorm::kWholeProjection || config.has_norms_within() ||
+         std::ranges::any_of(config.layers,
+                             [](const LayerConfig& l) { return l.gate_cut.has_value(); });
+}
+
+// Of all residual streams of a row, where there are several.
+int64_t StreamsRow(const ModelConfig& config) {
+  return config.residual_streams ? config.residual_streams->count * config.hidden_size : 0;
 }
 
 }  // namespace
@@ -98,7 +105,7 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   const int64_t parts = Peers::NumParts(limits.num_peers, limits.max_rows * summed);
   if (parts > 0) buffers.peer_parts = take(parts, DTypeSize(dtype));
   if ((config.mamba && config.mamba->norm_has_parts()) ||
-      (limits.num_peers > 1 && HasNormsOfWholeRows(config))) {
+      (limits.num_peers > 1 && HasSumsOfWholeRows(config))) {
     const int64_t sums = RoundUp8(2 * limits.max_rows);
     buffers.square_sums = static_cast<float*>(take(sums, sizeof(float)));
     buffers.square_parts = take(Peers::NumParts(limits.num_peers, sums), sizeof(float));
@@ -172,12 +179,21 @@ void CudaDecoder::PlaceFeedForward(const ModelConfig& config, DType dtype, int64
   };
   const int64_t gate_up = of_dense(
       [&](const LayerConfig& layer) { return config.linear_rows(layer, LinearRole::kGateUp); });
-  buffers->ffn = rows(std::max({gate_up, shared_gate_up, config.layer_inputs_size()}));
+  const int64_t parts = StreamsRow(config) * static_cast<int64_t>(sizeof(float)) /
+                        static_cast<int64_t>(DTypeSize(dtype));
+  buffers->ffn = rows(std::max({gate_up, shared_gate_up, config.layer_inputs_size(), parts}));
   buffers->activated = rows(std::max(
       of_dense([&](const LayerConfig& layer) { return config.ffn_size_of(layer); }), shared_ffn));
   if (config.layer_inputs) {
     buffers->layer_inputs =
         static_cast<float*>(take(max_rows * config.layer_inputs_size(), sizeof(float)));
+  }
+  if (config.residual_streams) {
+    buffers->streams = static_cast<float*>(take(max_rows * StreamsRow(config), sizeof(float)));
+  }
+  if (config.laurel_rank > 0) {
+    buffers->laurel_rank = rows(config.laurel_rank);
+    buffers->laurel = rows(config.hidden_size);
   }
   if (config.experts) PlaceExperts(config, dtype, max_rows, take, buffers);
 }
@@ -186,6 +202,10 @@ void CudaDecoder::PlaceKeptRows(const ModelConfig& config, DType dtype, int64_t 
                                 const Take& take, Buffers* buffers) {
   buffers->kept_residual =
       static_cast<float*>(take(max_logits * config.hidden_size, sizeof(float)));
+  if (config.residual_streams) {
+    buffers->kept_streams =
+        static_cast<float*>(take(max_logits * StreamsRow(config), sizeof(float)));
+  }
   buffers->kept_attention = take(max_logits * WidestAttentionRow(config), DTypeSize(dtype));
   if (config.parallel_blocks) {
     buffers->kept_input = take(max_logits * config.hidden_size, DTypeSize(dtype));

@@ -146,7 +146,8 @@ class CudaDecoder {
     int32_t* chosen;       // [rows, chosen keys]
     int32_t* num_chosen;   // [rows]
     void* ffn;             // [rows, 2 ffn] or [rows, ffn], of the shared expert likewise. Also the
-                           // projection of the layers' inputs, and their gates
+                           // projection of the layers' inputs, and their gates, and
+                           // the parts [streams - 1, rows, hidden] of what residual streams become
     void* activated;       // [rows, ffn]
     float* router;         // [rows, router's rows]; what follows is of the experts, by place
     kernels::cuda::ExpertChoices choices;
@@ -157,7 +158,11 @@ class CudaDecoder {
     void* expert_latents;     // [rows, latent]: what experts read, then what kExpertsOut reads
     void* shared;             // [rows, hidden]: output of the shared expert
     float* layer_inputs;      // [rows, inputs of all layers]
+    float* streams;           // [streams, rows, hidden]: residual streams
+    void* laurel_rank;        // [rows, rank of LAuReL]
+    void* laurel;             // [rows, hidden]: what its second linear gives
     float* kept_residual;     // [logits, hidden]
+    float* kept_streams;      // [streams, logits, hidden]
     void* kept_attention;     // [logits, columns of `attention`]
     void* kept_state_output;  // [logits, outputs] where a layer has both
     void* kept_input;         // [logits, hidden] where both blocks of a layer read the same input
@@ -170,7 +175,7 @@ class CudaDecoder {
     float* peer_logits;       // of the first device: the parts of the others, one behind the other
     void* peer_parts;         // of Peers::Sum
     float* square_sums;       // [rows, 2]: of q and k, where they are normalized as a whole, or of
-                              // what Mamba-2 gives, [rows]
+                              // what Mamba-2 gives, [rows]; or both sums of gates that are cut
     void* square_parts;       // of their Peers::Sum
     void* decode;             // DecodeAttention's
     void* splits;             // of decode rows, for each of windows_ in turn

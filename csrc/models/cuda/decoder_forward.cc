@@ -86,6 +86,7 @@ void CudaDecoder::Ops::Embed() {
   if (config_.draft_head) return JoinTokensAndStates();
   GatherEmbeddings();
   if (config_.layer_inputs) MakeLayerInputs();
+  if (config_.residual_streams) SpreadStreams();
 }
 
 void CudaDecoder::Ops::GatherEmbeddings() const {
@@ -223,6 +224,10 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
       return LaunchLinear(LinearArgs(linear, input_, buffers_.expert_latents));
     case LinearRole::kExpertsOut:
       return LaunchLinear(LinearArgs(linear, buffers_.expert_latents, buffers_.output));
+    case LinearRole::kLaurelDown:
+      return LaunchLinear(LinearArgs(linear, input_, buffers_.laurel_rank));
+    case LinearRole::kLaurelUp:
+      return LaunchLinear(LinearArgs(linear, buffers_.laurel_rank, buffers_.laurel));
     case LinearRole::kLayerInputGate:
       return LaunchLayerInputGate(linear);
     case LinearRole::kLayerInputUp:
@@ -234,19 +239,20 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
 void CudaDecoder::Ops::Activate(size_t layer) {
   ActivateDeferred({.activation = config_.activation, .gated = !config_.arch->plain_ffn},
                    weights_.layers[layer].vector(VectorRole::kActivation),
-                   config_.ffn_size_of(config_.layers[layer]), buffers_.activated);
+                   config_.ffn_size_of(config_.layers[layer]), buffers_.activated,
+                   config_.layers[layer].gate_cut);
 }
 
 // In the linear, unless a Gemm or ManyRows computes it; it has no activation with weights of its
 // own.
 void CudaDecoder::Ops::ActivateDeferred(const ActivationRule& rule, const void* xielu, int64_t ffn,
-                                        void* out) {
+                                        void* out, const std::optional<float>& cut) {
   GemvArgs linear = TakeDeferred();
   const bool is_in_order =
       !decoder_.many_rows_ || linear.m - std::min(fixed_rows_, linear.m) <= kMaxGemvRows;
   const ProductKernel kernel = KernelFor(linear);
   const bool may_activate = kernel == ProductKernel::kGemv || kernel == ProductKernel::kBatchGemv;
-  if (is_in_order && may_activate && linear.dtype != DType::kFloat32 && xielu == nullptr) {
+  if (is_in_order && may_activate && linear.dtype != DType::kFloat32 && xielu == nullptr && !cut) {
     linear.activates = true;
     linear.activation = rule;
     linear.y = out;
@@ -254,6 +260,7 @@ void CudaDecoder::Ops::ActivateDeferred(const ActivationRule& rule, const void* 
     return LaunchProduct(linear, stream_);
   }
   LaunchLinear(linear);
+  if (cut) CutGates(linear, ffn, *cut);
   kernels::cuda::Activate({.dtype = weights_.dtype,
                            .rule = rule,
                            .xielu = xielu,

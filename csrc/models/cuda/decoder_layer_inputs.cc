@@ -9,6 +9,7 @@ using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 // From the tokens, and from their embeddings, which are in the residual. The mean of both is taken
 // by the scales of the look-up and of the norm's weight.
 void CudaDecoder::Ops::MakeLayerInputs() {
+  const LayerInputConfig& inputs = *config_.layer_inputs;
   const int64_t width = config_.layer_inputs_size();
   kernels::cuda::Embed({.dtype = weights_.dtype,
                         .table = weights_.layer_embeddings,
@@ -17,19 +18,19 @@ void CudaDecoder::Ops::MakeLayerInputs() {
                         .sampled = batch_.sampled,
                         .m = num_rows_,
                         .scale = config_.LayerInputScale(weights_.dtype),
+                        .num_rows = inputs.is_short ? inputs.vocab_size : 0,
                         .out = buffers_.layer_inputs},
                        stream_);
   LaunchAddNorm({}, {}, input_);
   LaunchLinear(LinearArgs(weights_.layer_inputs.projection, input_, buffers_.ffn));
-  const int64_t size = config_.layer_inputs->size;
   AddNorm({.dtype = weights_.dtype,
            .residual = buffers_.layer_inputs,
            .x = buffers_.ffn,
            .post_weight = weights_.layer_inputs.norm,
            .weight_offset = config_.norm_weight_offset,
-           .eps = config_.layer_inputs->norm_eps,
-           .m = num_rows_ * (width / size),
-           .dim = size},
+           .eps = inputs.norm_eps,
+           .m = num_rows_ * (width / inputs.size),
+           .dim = inputs.size},
           stream_);
 }
 

@@ -2,7 +2,7 @@
 //
 // Implemented in decoder_forward.cc (a layer), decoder_attention.cc, decoder_latent.cc,
 // decoder_key_choice.cc, decoder_delta.cc, decoder_experts.cc, decoder_layer_inputs.cc,
-// decoder_states.cc and decoder_draft.cc. Lives as long as the forward.
+// decoder_streams.cc, decoder_states.cc and decoder_draft.cc. Lives as long as the forward.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/residual_streams.h"
 #include "models/cuda/decoder.h"
 
 namespace mlc_native {
@@ -32,6 +33,7 @@ class CudaDecoder::Ops {
         attention_(buffers_.attention),
         state_output_(buffers_.state_output),
         input_(buffers_.hidden),
+        streams_(StreamsAt(buffers_.streams, decoder.limits_.max_rows * config_.hidden_size)),
         listed_(decoder.windows_.size(), kNotListed) {}
 
   void Embed();
@@ -43,6 +45,11 @@ class CudaDecoder::Ops {
   void AddOutput(const Norm& norm);
   void ScaleResidual(size_t layer);
   void ActivateLayerInput(size_t layer);
+  void PredictStreams(size_t layer);
+  void CorrectStreams(size_t layer);
+  void AddToStreams(const Norm& norm);
+  void JoinStreams();
+  void AddLaurel(size_t layer);
   size_t last_writer() const { return decoder_.last_writer_; }
   bool HasParallelBlocks() const { return config_.parallel_blocks; }
   void Project(size_t layer, LinearRole role);
@@ -98,6 +105,17 @@ class CudaDecoder::Ops {
   // Of a decoder whose layers have inputs (decoder_layer_inputs.cc).
   void MakeLayerInputs();
   void LaunchLayerInputGate(const Linear& gate);
+  // Of a decoder with residual streams (decoder_streams.cc): the streams from the embeddings.
+  void SpreadStreams();
+  kernels::cuda::StreamArgs StepOfStreams(kernels::StreamOp op) const;
+  // Likewise, with what the active stream of a layer chooses.
+  kernels::cuda::StreamArgs RoutedStep(kernels::StreamOp op, size_t layer) const;
+  float* Stream(int64_t i) const { return streams_.data + i * streams_.step; }
+  // Those whose stream i begins at data + i * step.
+  kernels::StreamsView StreamsAt(float* data, int64_t step) const;
+  void KeepStreams();
+  // Of the first ffn columns of what the linear has left.
+  void CutGates(const kernels::cuda::GemvArgs& linear, int64_t ffn, float deviations) const;
   // Of a draft head (decoder_draft.cc): the residual from the tokens and the hidden states.
   void JoinTokensAndStates();
   // Writes what the head reads as the hidden states of the rows.
@@ -144,7 +162,7 @@ class CudaDecoder::Ops {
   kernels::cuda::GemvArgs TakeDeferred();
   // out = the activation of ffn, which the deferred linear leaves, or 2 ffn columns.
   void ActivateDeferred(const kernels::cuda::ActivationRule& rule, const void* xielu, int64_t ffn,
-                        void* out);
+                        void* out, const std::optional<float>& cut = {});
   void LaunchRouter(const Linear& router) const;
   // Of layers with states, and of attention whose output is gated (decoder_delta.cc).
   float* StatesOf(size_t layer) const;
@@ -207,6 +225,7 @@ class CudaDecoder::Ops {
   void* attention_;
   void* state_output_;
   void* input_;                           // of the next block
+  kernels::StreamsView streams_;          // without a count: the model has none
   LastRows last_rows_ = LastRows::kNone;  // that are kept
   Added added_;                           // by the next norm
   std::optional<kernels::cuda::GemvArgs> deferred_;

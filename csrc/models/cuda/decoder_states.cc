@@ -28,7 +28,9 @@ void CudaDecoder::Ops::CopyRows(const void* rows, DType dtype, float scale, size
 }
 
 void CudaDecoder::Ops::CopyStream(size_t layer) {
-  CopyRows(residual_, DType::kFloat32, config_.residual_scale, layer);
+  const bool has_streams = config_.residual_streams.has_value();
+  CopyRows(has_streams ? Stream(streams_.active) : residual_, DType::kFloat32,
+           config_.residual_scale, layer);
 }
 
 void CudaDecoder::Ops::KeepOwnStates() const {
@@ -73,6 +75,7 @@ void CudaDecoder::Ops::KeepAllRows() {
   attention_ = buffers_.attention;
   state_output_ = buffers_.state_output;
   input_ = buffers_.hidden;
+  streams_ = StreamsAt(buffers_.streams, decoder_.limits_.max_rows * config_.hidden_size);
 }
 
 bool CudaDecoder::Ops::KeepLogitsRows() {
@@ -84,6 +87,7 @@ bool CudaDecoder::Ops::KeepLogitsRows() {
              config_.hidden_size * static_cast<int64_t>(sizeof(float)), buffers_.kept_residual,
              stream_);
   residual_ = buffers_.kept_residual;
+  if (config_.residual_streams) KeepStreams();
   const auto keep = [&](const void* rows, int64_t width, void* kept) {
     GatherRows(rows, batch_.logits_rows, num_rows_,
                width * static_cast<int64_t>(DTypeSize(weights_.dtype)), kept, stream_);

@@ -119,6 +119,7 @@ TEST(CudaHiddenStates, AreThoseOfTheCpu) {
 TEST(CudaHiddenStates, OfRowsThatLeaveEarlyAreThoseOfTheCpu) {
   const std::string beside = std::string(R"("num_hidden_layers": 4, )") + kBesideMamba;
   const std::pair<const char*, std::string> models[] = {{"Gemma4ForCausalLM", kSharing},
+                                                        {"Gemma3nForCausalLM", kStreams},
                                                         {"NemotronHForCausalLM", kSingleBlocks},
                                                         {"FalconH1ForCausalLM", beside}};
   for (const auto& [architecture, fields] : models) {
@@ -147,6 +148,7 @@ TEST(CudaHiddenStates, DoNotChangeTheLogits) {
 #endif
   for (const auto& [architecture, fields] : {std::pair{"Qwen3ForCausalLM", R"("head_dim": 16)"},
                                              {"Gemma4ForCausalLM", kSharing},
+                                             {"Gemma3nForCausalLM", kStreams},
                                              {"NemotronHForCausalLM", kSingleBlocks},
                                              {"FalconH1ForCausalLM", kBesideMamba}}) {
     TinyModel tiny(architecture, fields);

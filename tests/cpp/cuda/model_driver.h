@@ -54,6 +54,16 @@ inline constexpr const char* kGemma4Experts = GEMMA4_LAYERS
        "hidden_size_per_layer_input": 0)";
 #undef GEMMA4_LAYERS
 
+// Of Gemma3nForCausalLM: residual streams, LAuReL, gates that are cut, blocks of several sizes, and
+// last layers that read the keys and values of others. Some tokens are beyond a table.
+inline constexpr const char* kStreams =
+    R"("head_dim": 16, "sliding_window": 9, "num_hidden_layers": 5, "num_kv_shared_layers": 2,
+       "layer_types": ["sliding_attention", "full_attention", "sliding_attention",
+       "sliding_attention", "full_attention"], "hidden_size_per_layer_input": 8,
+       "vocab_size_per_layer_input": 40, "laurel_rank": 8, "altup_num_inputs": 3,
+       "altup_active_idx": 1, "final_logit_softcapping": 4, "intermediate_size": [48, 32, 48, 64, 48],
+       "activation_sparsity_pattern": [0.8, 0, 0.3, 0.9, 0])";
+
 // Of Qwen3_5ForCausalLM: a layer with linear attention and one with gated attention.
 inline constexpr const char* kDelta = R"("head_dim": 16)";
 

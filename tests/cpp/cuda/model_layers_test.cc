@@ -14,6 +14,7 @@ TEST(CudaModel, APromptIsTheSameInEveryChunk) {
   for (const auto& [architecture, fields] : {std::pair{"Gemma4ForCausalLM", kGemma4Dense},
                                              {"Gemma4ForCausalLM", kGemma4Inputs},
                                              {"Gemma4ForCausalLM", kGemma4Experts},
+                                             {"Gemma3nForCausalLM", kStreams},
                                              {"GPT2LMHeadModel", ""},
                                              {"OPTForCausalLM", ""},
                                              {"NemotronHForCausalLM", kSingleBlocks},

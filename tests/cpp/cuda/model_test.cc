@@ -52,6 +52,7 @@ TEST(CudaModel, LogitsAreTheCpusInFloat32) {
       {"NemotronHForCausalLM", kSingleBlocksWithoutStates},
       {"FalconH1ForCausalLM", kBesideMamba},
       {"FalconH1ForCausalLM", kBesideMambaWithNorm},
+      {"Gemma3nForCausalLM", kStreams},
       {"Gemma4ForCausalLM", kGemma4Dense},
       {"Gemma4ForCausalLM", kGemma4Inputs},
       {"Gemma4ForCausalLM", kGemma4Experts},
@@ -153,6 +154,11 @@ TEST(CudaModel, WhatDoesNotFitIsRefusedByName) {
             "hidden_size_per_layer_input");
   EXPECT_EQ(field_of(TinyModel("LlamaForCausalLM", R"("intermediate_size": 44)").Source()),
             "intermediate_size");
+  const auto field_of_streams = [&](const std::string& fields) {
+    return field_of(TinyModel("Gemma3nForCausalLM", fields).Source());
+  };
+  EXPECT_EQ(field_of_streams(R"("laurel_rank": 12)"), "laurel_rank");
+  EXPECT_EQ(field_of_streams(R"("intermediate_size": [48, 44])"), "intermediate_size");
   const auto field_of_bamba = [&](const std::string& fields) {
     return field_of(TinyModel("BambaForCausalLM", kMamba + (", " + fields)).Source());
   };
@@ -209,6 +215,7 @@ Families WithKindsOfLayers(Families more) {
                                      {"NemotronHForCausalLM", kSingleBlocks},
                                      {"NemotronHForCausalLM", kSingleBlockExperts},
                                      {"FalconH1ForCausalLM", kBesideMamba},
+                                     {"Gemma3nForCausalLM", kStreams},
                                      {"Gemma4ForCausalLM", kGemma4Dense},
                                      {"Gemma4ForCausalLM", kGemma4Inputs},
                                      {"Gemma4ForCausalLM", kGemma4Experts},

@@ -115,6 +115,56 @@ TEST(LayerSizes, LastLayersReadTheKeysOfTheLastOneOfTheirKind) {
   EXPECT_THAT(GemmaError(R"("num_kv_shared_layers": 6)"), HasSubstr("num_kv_shared_layers"));
 }
 
+ModelConfig ReadGemma3n(const std::string& fields) {
+  TempFolder folder;
+  folder.Write("config.json", TinyConfig("Gemma3nForCausalLM", fields));
+  return ReadModelConfig(folder.path());
+}
+
+TEST(LayerSizes, DefaultsOfGemma3n) {
+  const ModelConfig config = ReadGemma3n(R"("num_hidden_layers": 25, "num_kv_shared_layers": null,
+      "activation_sparsity_pattern": null, "altup_active_idx": null)");
+  const Int64s sources = Sources(config);
+  EXPECT_EQ(sources[9], LayerConfig::kOwnKv);
+  EXPECT_EQ(Int64s(sources.begin() + 10, sources.begin() + 15), (Int64s{8, 8, 8, 8, 9}));
+  EXPECT_EQ(config.layers[4].window.size, 0);
+  EXPECT_EQ(config.layers[5].window.size, 512);
+  ASSERT_TRUE(config.layers[9].gate_cut);
+  EXPECT_FLOAT_EQ(*config.layers[9].gate_cut, 1.6448536f);
+  EXPECT_FALSE(config.layers[10].gate_cut);
+  ASSERT_TRUE(config.residual_streams);
+  EXPECT_EQ(config.residual_streams->count, 4);
+  EXPECT_EQ(config.residual_streams->active, 0);
+  EXPECT_TRUE(config.residual_streams->scales_active);
+  EXPECT_EQ(config.laurel_rank, 64);
+  EXPECT_EQ(config.final_soft_cap, 30.0f);
+  EXPECT_EQ(config.ropes[0].theta, 1e6);
+  EXPECT_EQ(config.ropes[1].theta, 1e4);
+  EXPECT_EQ(config.layer_inputs->vocab_size, 262144);
+}
+
+// Quantiles of the normal distribution, from tables of it.
+TEST(LayerSizes, GatesAreCutByTheirShareOfANormalDistribution) {
+  const auto cut = [](const std::string& share) {
+    return *ReadGemma3n(R"("activation_sparsity_pattern": [)" + share + ", 0]").layers[0].gate_cut;
+  };
+  EXPECT_EQ(cut("0.5"), 0.0f);
+  EXPECT_FLOAT_EQ(cut("0.975"), 1.9599640f);
+  EXPECT_FLOAT_EQ(cut("0.025"), -1.9599640f);
+  EXPECT_NEAR(cut("0.999"), 3.0902323f, 1e-5f);
+  EXPECT_NEAR(cut("1e-6"), -4.7534243f, 1e-6f);
+  EXPECT_NEAR(cut("0.6"), 0.2533471f, 1e-6f);
+}
+
+TEST(LayerSizes, FeedForwardBlocksOfSeveralSizes) {
+  const ModelConfig config = ReadGemma3n(R"("num_hidden_layers": 3, "num_kv_shared_layers": 0,
+      "activation_sparsity_pattern": [0, 0, 0], "intermediate_size": [24, 48, 24])");
+  EXPECT_EQ(OfLayers(config, [&](const LayerConfig& layer) { return config.ffn_size_of(layer); }),
+            (Int64s{24, 48, 24}));
+  EXPECT_EQ(config.linear_rows(config.layers[1], LinearRole::kGateUp), 96);
+  EXPECT_FALSE(config.layers[0].gate_cut);
+}
+
 TEST(LayerSizes, TheLastLayerHasNoWindow) {
   const ModelConfig config =
       ReadGemma4(R"("global_head_dim": 16, "layer_types": null, "num_hidden_layers": 7)");

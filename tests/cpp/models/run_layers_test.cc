@@ -302,6 +302,94 @@ TEST(RunLayers, ExpertsMayReadAProjection) {
                                       "out", "add shared"}));
 }
 
+// Layers have residual streams, LAuReL and inputs.
+struct StreamOps : CopyingOps {
+  void Project(size_t layer, LinearRole role) {
+    static const std::map<LinearRole, std::string> names = {
+        {LinearRole::kLaurelDown, "laurel down"},
+        {LinearRole::kLaurelUp, "laurel up"},
+        {LinearRole::kLayerInputGate, "gate"},
+        {LinearRole::kLayerInputUp, "up"}};
+    const auto name = names.find(role);
+    if (name == names.end()) return RecordingOps::Project(layer, role);
+    Add(name->second + std::to_string(layer));
+  }
+  void AddOutput(const Norm& norm) { Add("add " + norm.weight); }
+  void ScaleResidual(size_t layer) { Add("scale" + std::to_string(layer)); }
+  void ActivateLayerInput(size_t layer) { Add("activate input" + std::to_string(layer)); }
+  void PredictStreams(size_t layer) { Add("predict" + std::to_string(layer)); }
+  void CorrectStreams(size_t layer) { Add("correct" + std::to_string(layer)); }
+  void AddToStreams(const Norm& norm) { Add("add to streams " + norm.weight); }
+  void JoinStreams() { Add("join"); }
+  void AddLaurel(size_t layer) { Add("laurel" + std::to_string(layer)); }
+};
+
+TEST(RunLayers, StreamsArePredictedAndCorrected) {
+  NamedWeights weights = TwoLayers();
+  for (auto& layer : weights.layers) {
+    NamedWeights::Layer::Norms norms;
+    for (size_t i = 0; i < norms.size(); ++i) norms[i] = layer.norm(static_cast<NormRole>(i));
+    norms[static_cast<size_t>(NormRole::kPostLayerInput)].weight = "input";
+    NamedWeights::Layer::Vectors vectors;
+    vectors[static_cast<size_t>(VectorRole::kStreamRouter)] = "router";
+    auto linears = LinearsOfBoth();
+    for (const auto& linear : Linears({LinearRole::kLaurelDown, LinearRole::kLaurelUp,
+                                       LinearRole::kLayerInputGate, LinearRole::kLayerInputUp})) {
+      linears.push_back(linear);
+    }
+    layer = {linears, norms, vectors};
+  }
+  StreamOps ops;
+  RunLayers(weights, ops);
+  EXPECT_EQ(ops.calls, (std::vector<std::string>{"embed",
+                                                 "predict0",
+                                                 "norm in0",  //
+                                                 "laurel down0",
+                                                 "laurel up0",
+                                                 "laurel0",
+                                                 "qkv0",
+                                                 "stream0",
+                                                 "kv0",
+                                                 "attend0",
+                                                 "out0",
+                                                 "add attended0 norm ffn0",  //
+                                                 "gate_up0",
+                                                 "activate0",
+                                                 "down0",
+                                                 "add done0",
+                                                 "correct0",  //
+                                                 "gate0",
+                                                 "activate input0",
+                                                 "up0",
+                                                 "add to streams input",
+                                                 "predict1",
+                                                 "norm in1",  //
+                                                 "laurel down1",
+                                                 "laurel up1",
+                                                 "laurel1",
+                                                 "qkv1",
+                                                 "stream1",
+                                                 "kv1",
+                                                 "attend1",
+                                                 "keep",
+                                                 "out1",
+                                                 "add attended1 norm ffn1",  //
+                                                 "gate_up1",
+                                                 "activate1",
+                                                 "down1",
+                                                 "add done1",
+                                                 "correct1",  //
+                                                 "gate1",
+                                                 "activate input1",
+                                                 "up1",
+                                                 "add to streams input",
+                                                 "join",
+                                                 "norm final",
+                                                 "last streams",
+                                                 "head",
+                                                 "keep"}));
+}
+
 using Layer = NamedWeights::Layer;
 
 TEST(LayerWeights, FindsLinearsByRoleAndExpertInWhateverOrderTheyCome) {

@@ -87,6 +87,24 @@ TEST(Transformer, ForwardOfLayersThatDifferAllocatesNothing) {
   }
 }
 
+TEST(Transformer, ForwardWithStreamsAllocatesNothing) {
+  const auto model = LoadTiny("Gemma3nForCausalLM", 2,
+                              R"("head_dim": 8, "sliding_window": 5, "num_hidden_layers": 4,
+      "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 40, "laurel_rank": 4,
+      "activation_sparsity_pattern": [0.9, 0, 0.2, 0.5], "num_kv_shared_layers": 2,
+      "layer_types": ["sliding_attention", "full_attention", "sliding_attention",
+                      "full_attention"])");
+  model->Allocate(4, 32, 32);
+  OneSequence sequence;
+  for (const size_t num_wanted : {20, 3, 0}) {
+    sequence.rows.resize(num_wanted);
+    const ForwardBatch batch = sequence.batch();
+    const int64_t before = testing::NumAllocations();
+    model->Forward(batch);
+    EXPECT_EQ(testing::NumAllocations(), before) << num_wanted;
+  }
+}
+
 TEST(Transformer, RepeatingAForwardGivesTheSameBits) {
   const auto model = LoadTiny("Gemma2ForCausalLM", 2);
   model->Allocate(4, 32, 32);

@@ -33,6 +33,7 @@ from planted import (
     learned_positions,
     recurrent,
     recurrent_drafts,
+    residual_streams,
     shards,
     speculation,
     states_on_gpus,
@@ -58,6 +59,7 @@ PARTS_OF_BUGS = (
     chunks_and_gates,
     decays_of_channels,
     learned_positions,
+    residual_streams,
 )
 BUGS = [bug for part in PARTS_OF_BUGS for bug in part.BUGS]
 

@@ -66,6 +66,11 @@ std::string TinyConfig(const std::string& architecture, const std::string& given
     const bool has_experts = !experts.num_experts.empty();
     if (has_experts && experts.absent.num_experts == 0) add(experts.num_experts, "8");
     if (has_experts && experts.absent.num_chosen == 0) add(experts.num_chosen, "2");
+    if (arch->defaults.num_kv_shared_layers > 0) add("num_kv_shared_layers", "1");
+    if (arch->has_residual_streams) {
+      add("altup_active_idx", "1");
+      add("activation_sparsity_pattern", "[0.9, 0]");
+    }
     if (arch->has_delta_layers) {
       add("full_attention_interval", "2");
       add("head_dim", "16");

@@ -83,6 +83,16 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 6,
         "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
     },
+    "tiny-gemma3n_text": {
+        "intermediate_size": [160, 160, 96, 160, 160, 160, 192, 160],
+        "hidden_size_per_layer_input": 32,
+        "vocab_size_per_layer_input": 512,
+        "laurel_rank": 32,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 2e4},
+            "full_attention": {"rope_type": "default", "rope_theta": 5e5},
+        },
+    },
     "tiny-olmo2": {},
     "tiny-olmo3": {},
     "tiny-olmoe": {"intermediate_size": 64},

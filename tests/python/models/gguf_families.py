@@ -15,6 +15,7 @@ from typing import Any
 import gguf
 import numpy as np
 from gguf import MODEL_ARCH as Arch
+from gguf_gemma3n import FLOATS, NUMBERED, add_gemma3n_sizes, gemma3n_change
 from gguf_gemma4 import add_gemma4_factors, add_gemma4_sizes, gemma4_change
 from gguf_gpt import GPT, GPT_ARCHITECTURES, add_gpt_numbers, gpt_change
 from gguf_hybrid import HYBRID, add_hybrid_sizes, hybrid_change, nextn_name
@@ -44,6 +45,7 @@ ARCHITECTURES = {
     "GemmaForCausalLM": Arch.GEMMA,
     "Gemma2ForCausalLM": Arch.GEMMA2,
     "Gemma3ForCausalLM": Arch.GEMMA3,
+    "Gemma3nForCausalLM": Arch.GEMMA3N,
     "Gemma4ForCausalLM": Arch.GEMMA4,
     "Gemma4ForConditionalGeneration": Arch.GEMMA4,
     "Gemma4UnifiedForConditionalGeneration": Arch.GEMMA4,
@@ -96,6 +98,7 @@ ADDS_ONE = {Arch.GEMMA, Arch.GEMMA2, Arch.GEMMA3, Arch.NEMOTRON}
 SIGMOID = {Arch.GLM4_MOE, Arch.MINIMAXM2, Arch.DOTS1, Arch.EXAONE_MOE}
 LATENT = {Arch.DEEPSEEK2, Arch.MISTRAL4, *KIMI}
 Config = dict[str, Any]
+JOINED = f"experts|norms|{NUMBERED}"  # tensors that are parts of one in a file
 
 
 # ---- Tensors ----
@@ -190,6 +193,8 @@ def change_of(arch: Arch, config: Config, name: str) -> Change:
         return key_value_up_change(config, plain)
     if arch in HYBRID and (hybrid := hybrid_change(arch, config, plain)):
         return Change(*hybrid)
+    if arch == Arch.GEMMA3N and (gemma3n := gemma3n_change(plain)):
+        return Change(*gemma3n)
     if arch == Arch.GEMMA4 and (gemma4 := gemma4_change(config, plain)):
         return Change(*gemma4)
     if arch in KIMI and (kimi := kimi_change(plain)):
@@ -225,7 +230,7 @@ def join_numbered(tensors: Tensors) -> Tensors:
     """With one tensor for the experts of a layer, or for the norms of its heads."""
     parts: dict[str, list[np.ndarray]] = {}
     for name, tensor in tensors.items():
-        parts.setdefault(re.sub(r"\.(experts|norms)\.\d+\.", r".\1.", name), []).append(tensor)
+        parts.setdefault(re.sub(rf"\.({JOINED})\.\d+\.", r".\1.", name), []).append(tensor)
     return {
         name: np.stack(found) if name not in tensors else found[0] for name, found in parts.items()
     }
@@ -239,13 +244,14 @@ def split_numbered(tensors: Tensors, names: Tensors) -> Tensors:
             split[name] = tensor
             continue
         for i, part in enumerate(tensor):
-            split[re.sub(r"\.(experts|norms)\.", rf".\1.{i}.", name)] = part
+            split[re.sub(rf"\.({JOINED})\.", rf".\1.{i}.", name)] = part
     return split
 
 
 def is_vector(own: str) -> bool:
     """Whether the converter keeps floats of 32 bits, whatever type is asked for."""
-    floats = ("_norm.", "ffn_gate_inp", "ssm_conv1d", "shortconv.conv", "position_embd")
+    floats = ("_norm.", "ffn_gate_inp", "ssm_conv1d", "shortconv.conv", "position_embd",
+              *FLOATS)  # fmt: skip
     return not own.endswith(".weight") or any(name in own for name in floats)
 
 
@@ -315,6 +321,8 @@ def add_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
         add_hybrid_sizes(writer, config)
     add_windows(writer, config, arch)
     add_experts(writer, config, arch)
+    if arch == Arch.GEMMA3N:
+        add_gemma3n_sizes(writer, config)
     if arch == Arch.GEMMA4:
         add_gemma4_sizes(writer, config)
     if arch in KIMI:

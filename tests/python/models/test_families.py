@@ -171,6 +171,19 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
             },
         },
     ),
+    "gemma3n-first-stream": (
+        "tiny-gemma3n_text",
+        {
+            "altup_num_inputs": 4,
+            "altup_active_idx": 0,
+            "altup_correct_scale": False,
+            "activation_sparsity_pattern": [0.0] * 8,
+            "intermediate_size": 112,
+            "num_kv_shared_layers": 0,
+            "attention_bias": True,
+            "tie_word_embeddings": False,
+        },
+    ),
     "falcon3": ("tiny-llama", {"head_dim": 32, "rope_parameters": None, "rope_theta": 1000042}),
 }
 

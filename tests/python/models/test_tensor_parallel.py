@@ -113,10 +113,12 @@ LAYERS_WITH_SIZES: dict[str, tuple[str, dict[str, Any], int]] = {
     # Inputs of layers, shared keys and values, and feed-forward blocks of two sizes.
     "inputs": ("tiny-gemma4", {"text_config": SHARING}, 2),
     "inputs-of-four": ("tiny-gemma4", {"text_config": SHARING}, 4),
+    # Likewise, with residual streams and gates that are cut.
+    "streams": ("tiny-gemma3n_text", {}, 2),
     "experts": ("tiny-gemma4_text-experts", NARROW, 2),
     "experts-of-four": ("tiny-gemma4_text-experts", NARROW | {"moe_intermediate_size": 64}, 4),
 }
-AT_EVERY_PUSH = {"heads-of-four", "inputs", "experts"}
+AT_EVERY_PUSH = {"heads-of-four", "inputs", "streams", "experts"}
 
 
 @pytest.fixture(autouse=True)

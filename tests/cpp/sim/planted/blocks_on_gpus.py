@@ -118,7 +118,7 @@ BUGS = [
         "the size of blocks that no layer has must suit the kernels",
         REFUSED,
         LOADING,
-        "  if (std::ranges::any_of(config.layers, &LayerConfig::has_dense_ffn)) {",
-        "  if (!config.layers.empty()) {",
+        "    if (!layer.has_dense_ffn()) continue;\n",
+        "",
     ),
 ]
