@@ -40,8 +40,8 @@ enum class NormKind : uint8_t { kRms, kLayer };
 // normalized as one vector. kLatents: of what q, and k and v, come from.
 enum class QkNorm : uint8_t { kNone, kPerHead, kPerHeadOwnWeight, kWholeProjection, kLatents };
 
-// What multiplies the output of attention: the sigmoids of as many numbers, or of one for each
-// head, which come from the layer's input.
+// What multiplies the output of attention: the sigmoids (or softplus) of as many numbers, or of one
+// for each head, which come from the layer's input.
 enum class AttentionGates : uint8_t { kNone, kOfElements, kOfHeads };
 
 // What scales the values on their way through a decoder, by fields of config.json. An empty name is
@@ -146,6 +146,7 @@ struct ExpertRule {
   std::string_view renormalize{};   // empty: as in `absent`
   std::string_view smallest_sum{};  // of weights that are renormalized
   std::string_view scale{};         // of the weights
+  std::string_view logit_cap{};     // of the router's logits; 0: none
   bool reads_groups = false;        // n_group, topk_group
   bool best_judges = false;         // groups only if topk_method says so, judged by their best one
   bool shared_gate = false;         // the shared expert is weighed by the sigmoid of a logit

@@ -73,8 +73,8 @@ struct ArchSpec {
   bool reads_partial_rotary_factor = false;
   // Outside of the rope's parameters:
   std::string_view rope_theta_field = "rope_theta";
-  std::string_view partial_rotary_field = "partial_rotary_factor";
-  bool interleaved_rope = false;    // rotates pairs of neighbours
+  std::string_view partial_rotary_field = "partial_rotary_factor";  // empty: none
+  bool interleaved_rope = false;                                    // rotates pairs of neighbours
   bool backward_rope = false;       // rotates by the negative angles
   bool yarn_is_longrope = false;    // in its old checkpoints, as is "su"
   bool reads_rope_alpha = false;    // "dynamic" with alpha is a fixed stretch of the base
@@ -91,7 +91,8 @@ struct ArchSpec {
   bool last_has_no_window = false;  // whatever the rule
   // hidden_size_per_layer_input: each token has an input for each layer; 0: none.
   bool reads_layer_inputs = false;
-  bool reads_layer_sizes = false;  // layers may have sizes of their own (ReadLayerSizes)
+  bool reads_layer_sizes = false;        // layers may have sizes of their own (ReadLayerSizes)
+  std::string_view layer_heads_field{};  // of query heads of each layer; empty: all have as many
   ExpertRule experts{};
   LatentRule latent{};
   KeyChoiceRule key_choice{};
@@ -117,6 +118,9 @@ struct ArchSpec {
   bool has_mamba_alone = false;  // all of these blocks are Mamba-2, num_hidden_layers of them
   AttentionGates attention_gates = AttentionGates::kNone;  // of kAttentionGates or kGatedQ
   Switch has_attention_gates = kAlways;                    // whether it has them
+  // In place of both: true or "per-head", or "per-element"; absent: true.
+  std::string_view attention_gates_field{};
+  bool softplus_gates = false;  // they multiply by their softplus, not by their sigmoid
 
   ArchDefaults defaults{};
 };

@@ -92,7 +92,7 @@ constexpr ArchSpec Lfm2Dense() {
 // ---- LFM3 ----
 
 inline constexpr ProjectionName kHeadGates[] = {
-    {"self_attn.g_proj", LinearRole::kQkv, Rows::kAttentionGates}};
+    {"self_attn.g_proj", LinearRole::kQkv, Rows::kAttentionGates, ".weight", ""}};
 inline constexpr auto kLfm3Projections =
     Join(kHeadGates, kSeparateQkv, kOut, kLfm2Convolution, kLfm2Ffn);
 inline constexpr NormName kLfm3Norms[] = {

@@ -79,6 +79,12 @@ class Reader {
       router.scale =
           static_cast<float>(fields_.Number(std::string(rule_.scale).c_str(), rule_.absent.scale));
     }
+    if (!rule_.logit_cap.empty()) {
+      const std::string field(rule_.logit_cap);
+      const double cap = fields_.Number(field.c_str(), 0.0);
+      if (cap < 0) fields_.FailValue(field.c_str(), "a number of at least 0");
+      router.logit_cap = static_cast<float>(cap);
+    }
     if (rule_.score == kernels::RouterScore::kSparseMixer) {
       if (router.num_chosen != 2) fields_.FailValue(std::string(rule_.num_chosen).c_str(), "2");
       router.jitter = static_cast<float>(fields_.Number("router_jitter_noise", 0.01));

@@ -73,6 +73,26 @@ void CheckKinds(const ConfigFields& fields, const ModelConfig& config) {
   }
 }
 
+void ReadQueryHeads(const ConfigFields& fields, ModelConfig& config) {
+  const std::string field(config.arch->layer_heads_field);
+  if (field.empty() || !fields.Has(field.c_str())) return;
+  const std::vector<int64_t> heads = fields.Sizes(field.c_str());
+  const int64_t most = kMaxDimension / config.head_dim;
+  const auto is_wrong = [&](int64_t count) {
+    return count < 1 || count > most || count % config.num_kv_heads != 0;
+  };
+  if (heads.size() != config.layers.size() || std::ranges::any_of(heads, is_wrong)) {
+    fields.Fail(
+        field, "must be a list of \"num_hidden_layers\" = " + std::to_string(config.layers.size()) +
+                   " integers in [1, " + std::to_string(most) +
+                   "] that \"num_key_value_heads\" = " + std::to_string(config.num_kv_heads) +
+                   " divides");
+  }
+  for (size_t i = 0; i < heads.size(); ++i) {
+    config.layers[i].own_heads = OwnSize(heads[i], config.num_heads);
+  }
+}
+
 void ReadSharing(const ConfigFields& fields, ModelConfig& config) {
   const auto num_layers = std::ssize(config.layers);
   const int64_t num_shared = fields.Integer(kShared, 0, 0, num_layers - 1);
@@ -101,6 +121,7 @@ void ReadSharing(const ConfigFields& fields, ModelConfig& config) {
 }  // namespace
 
 void ReadLayerSizes(const ConfigFields& fields, ModelConfig& config) {
+  ReadQueryHeads(fields, config);
   if (!config.arch->reads_layer_sizes) return;
   const bool keys_are_values = fields.Bool("attention_k_eq_v", false);
   if (fields.Has(kLayerFields)) {

@@ -154,8 +154,9 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t ffn_size = 0;
+  // These, head_dim and ffn_size: of layers without sizes of their own.
   int64_t num_heads = 0;
-  int64_t num_kv_heads = 0;  // this, head_dim and ffn_size: of layers without sizes of their own
+  int64_t num_kv_heads = 0;
   int64_t num_kv_parts = 1;  // of several devices: those that have different KV heads
   int64_t head_dim = 0;
   int64_t max_positions = 0;
@@ -225,6 +226,9 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
            !(query_scaling.without_rope && layer.rope != LayerConfig::kNoRope);
   }
   // Those of a layer.
+  int64_t heads_of(const LayerConfig& layer) const {
+    return layer.own_heads != 0 ? layer.own_heads : num_heads;
+  }
   int64_t head_dim_of(const LayerConfig& layer) const {
     return layer.own_head_dim != 0 ? layer.own_head_dim : head_dim;
   }
@@ -234,7 +238,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t ffn_size_of(const LayerConfig& layer) const {
     return layer.own_ffn_size != 0 ? layer.own_ffn_size : ffn_size;
   }
-  int64_t q_size(const LayerConfig& layer) const { return num_heads * head_dim_of(layer); }
+  int64_t q_size(const LayerConfig& layer) const { return heads_of(layer) * head_dim_of(layer); }
   int64_t kv_size(const LayerConfig& layer) const {
     return kv_heads_of(layer) * head_dim_of(layer);
   }
@@ -247,6 +251,10 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   }
   // The last layer that has keys and values of its own, or a state.
   size_t last_writer() const;
+  // Of the layer that has most of them.
+  int64_t most_heads() const {
+    return Widest([&](const LayerConfig& layer) { return heads_of(layer); });
+  }
   // The largest of what `size` gives of the layers; 0 without layers.
   template <typename Size>
   int64_t Widest(const Size& size) const {
@@ -264,8 +272,8 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t elements_per_gate() const {
     return attention_gates == AttentionGates::kOfHeads ? head_dim : 1;
   }
-  int64_t attention_gates_size() const {
-    return gates_attention() ? q_size() / elements_per_gate() : 0;
+  int64_t attention_gates_size(const LayerConfig& layer) const {
+    return gates_attention() ? q_size(layer) / elements_per_gate() : 0;
   }
   // Of latent attention: columns of kQkv's output that queries come from, all of them, those of
   // kQueryUp's, of what would make all keys and values, and of all values.
@@ -313,10 +321,12 @@ ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const Co
 // Throws LoadError.
 void ReadLayerMath(const ConfigFields& fields, bool gelu_is_tanh, ModelConfig& config);
 
-// Of a family with arch.reads_layer_sizes, sets what the layers have of their own. Requires: the
-// decoder's sizes and the windows of its layers are known. Throws LoadError.
+// Of a family with arch.layer_heads_field or arch.reads_layer_sizes, sets what the layers have of
+// their own. Requires: the decoder's sizes and the windows of its layers are known. Throws
+// LoadError.
 //
-// Fields: per_layer_config, with an object for each layer whose head_dim or num_key_value_heads is
+// Fields: arch.layer_heads_field, with the number of query heads of each layer. Otherwise:
+// per_layer_config, with an object for each layer whose head_dim or num_key_value_heads is
 // its own, as transformers writes it; or global_head_dim and, with attention_k_eq_v,
 // num_global_key_value_heads, of the layers without a window. The projection of keys gives the
 // values, too, in layers without a window if attention_k_eq_v. The last num_kv_shared_layers read

@@ -83,7 +83,7 @@ int64_t ModelConfig::linear_rows(const LayerConfig& layer, LinearRole role) cons
   switch (role) {
     case LinearRole::kQkv:
       if (latent) return latent_size();
-      return attention_gates_size() + qkv_size(layer) -
+      return attention_gates_size(layer) + qkv_size(layer) -
              (layer.keys_are_values ? kv_size(layer) : 0);
     case LinearRole::kGateUp:
       return (arch->plain_ffn ? 1 : 2) * ffn_size_of(layer);
@@ -226,7 +226,7 @@ std::vector<int64_t> ModelConfig::norm_shape(const LayerConfig& layer, NormRole 
     return {norm_within_size(layer, role)};
   }
   if (role != NormRole::kQ && role != NormRole::kK) return {hidden_size};
-  const int64_t heads = role == NormRole::kQ ? num_heads : kv_heads_of(layer);
+  const int64_t heads = role == NormRole::kQ ? heads_of(layer) : kv_heads_of(layer);
   const int64_t size = head_dim_of(layer);
   switch (qk_norm) {
     case QkNorm::kWholeProjection:

@@ -289,7 +289,7 @@ struct ActivateArgs {
 };
 MLC_NATIVE_PRIVATE_API void Activate(const Cpu& cpu, const ActivateArgs& args);
 
-// x[m, i] *= sigmoid(gate[m, i / per_gate]). They do not overlap.
+// x[m, i] *= sigmoid(gate[m, i / per_gate]), or likewise softplus. They do not overlap.
 struct GateArgs {
   const float* gate = nullptr;
   int64_t ld_gate = 0;
@@ -298,6 +298,7 @@ struct GateArgs {
   int64_t m = 0;
   int64_t n = 0;
   int64_t per_gate = 1;  // divides n
+  bool softplus = false;
 };
 MLC_NATIVE_PRIVATE_API void Gate(const Cpu& cpu, const GateArgs& args);
 

@@ -85,7 +85,7 @@ class LayerBuilder {
   int64_t SizeOf(VectorRole role) const {
     switch (role) {
       case VectorRole::kSinks:
-        return config_.num_heads;
+        return config_.heads_of(layer_);
       case VectorRole::kDecay:
       case VectorRole::kSkip:
         return config_.mamba ? config_.mamba->num_heads : config_.delta->num_value_heads;
@@ -199,9 +199,13 @@ class LayerBuilder {
     map_.slots.back().scale = scale.weight;
     if (linear.bias == kAbsent) return;
     place.transposed = false;
-    map_.slots.push_back(
-        {name + std::string(projection.bias_ending), {rows}, linear.bias, row_offset, place});
-    map_.slots.back().scale = scale.bias;
+    const bool has_bias = !projection.bias_ending.empty();
+    map_.slots.push_back({has_bias ? name + std::string(projection.bias_ending) : "",
+                          {rows},
+                          linear.bias,
+                          row_offset,
+                          place});
+    map_.slots.back().scale = has_bias ? scale.bias : 0;
   }
 
   void AddRunsOfGroups(const ProjectionName& projection, std::span<const RunOfGroup> runs,

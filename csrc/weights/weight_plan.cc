@@ -280,7 +280,7 @@ std::unique_ptr<WeightSource> OpenSideBySide(const WeightSet& weights, const Wei
 
 std::unique_ptr<WeightSource> OpenSlot(const WeightSet& weights, const WeightSlot& slot,
                                        SharedTensors* shared) {
-  if (slot.name.empty()) return Ones();
+  if (slot.name.empty()) return slot.scale == 1 ? Ones() : Multiplied(Ones(), 1, slot.scale);
   if (!slot.beside.empty()) return OpenSideBySide(weights, slot);
   std::unique_ptr<WeightSource> source = slot.part.num_rows > 0
                                              ? OpenPart(weights, slot, shared)

@@ -221,24 +221,30 @@ void ActivateRows(const ActivateArgs& a, int64_t begin, int64_t end) {
   });
 }
 
-void GateRows(const GateArgs& a, int64_t begin, int64_t end) {
+template <typename Times>
+void GateRows(const GateArgs& a, int64_t begin, int64_t end, const Times& times) {
   for (int64_t row = begin; row < end; ++row) {
     const float* gate = a.gate + row * a.ld_gate;
     float* x = a.x + row * a.ldx;
     if (a.per_gate == 1) {
-      ForVectors(a.n, [&](int64_t, auto load, auto store) {
-        store(x, TimesSigmoid(load(x), load(gate)));
-      });
+      ForVectors(a.n,
+                 [&](int64_t, auto load, auto store) { store(x, times(load(x), load(gate))); });
       continue;
     }
     for (int64_t i = 0; i < a.n; i += a.per_gate) {
       float* part = x + i;
       const Vec of_part = Vec::Set(gate[i / a.per_gate]);
-      ForVectors(a.per_gate, [&](int64_t, auto load, auto store) {
-        store(part, TimesSigmoid(load(part), of_part));
-      });
+      ForVectors(a.per_gate,
+                 [&](int64_t, auto load, auto store) { store(part, times(load(part), of_part)); });
     }
   }
+}
+
+void GateRows(const GateArgs& a, int64_t begin, int64_t end) {
+  if (a.softplus) {
+    return GateRows(a, begin, end, [](Vec x, Vec gate) { return x * Softplus(gate); });
+  }
+  GateRows(a, begin, end, [](Vec x, Vec gate) { return TimesSigmoid(x, gate); });
 }
 
 void SoftCapRows(const MatrixView& x, float cap, int64_t begin, int64_t end) {

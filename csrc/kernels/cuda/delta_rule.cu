@@ -243,7 +243,9 @@ __global__ void GateKernel(const __grid_constant__ GateArgs args) {
   T* const to = static_cast<T*>(args.x) + row * args.ldx + column;
   LoadFloats(to, x);
 #pragma unroll
-  for (int j = 0; j < kVector; ++j) x[j] *= Sigmoid(gate[j]);
+  for (int j = 0; j < kVector; ++j) {
+    x[j] *= args.softplus ? SoftplusOf(gate[j]) : Sigmoid(gate[j]);
+  }
   StoreFloats(to, x);
 }
 

@@ -137,7 +137,8 @@ void CudaDecoder::Ops::GateAttention(size_t layer) const {
         .ldx = AttentionSize(config_, sizes),
         .m = num_rows_,
         .n = config_.q_size(sizes),
-        .per_gate = config_.elements_per_gate()},
+        .per_gate = config_.elements_per_gate(),
+        .softplus = config_.arch->softplus_gates},
        stream_);
 }
 

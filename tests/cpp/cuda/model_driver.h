@@ -54,6 +54,17 @@ inline constexpr const char* kGemma4Experts = GEMMA4_LAYERS
        "hidden_size_per_layer_input": 0)";
 #undef GEMMA4_LAYERS
 
+// Of LagunaForCausalLM: layers that differ in their query heads, with a gate for each head, or for
+// each element and with biases; one has experts.
+inline constexpr const char* kHeadsOfLayers =
+    R"("head_dim": 8, "num_attention_heads_per_layer": [16, 8],
+       "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 12,
+       "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+       "shared_expert_intermediate_size": 24)";
+inline constexpr const char* kHeadsOfLayersWithBiases =
+    R"("head_dim": 8, "num_attention_heads_per_layer": [2, 6], "gating": "per-element",
+       "attention_bias": true, "mlp_layer_types": ["dense", "dense"])";
+
 // Of Qwen3_5ForCausalLM: a layer with linear attention and one with gated attention.
 inline constexpr const char* kDelta = R"("head_dim": 16)";
 

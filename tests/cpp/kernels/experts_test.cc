@@ -138,6 +138,8 @@ TEST_P(ExpertsTest, RefusesRulesThatCannotHold) {
                InternalError);
   EXPECT_THROW(Choose(Threads(1), {.num_experts = 4, .num_chosen = 1, .num_judged = 3}, Floats(4)),
                InternalError);
+  EXPECT_THROW(Choose(Threads(1), {.num_experts = 4, .num_chosen = 1, .logit_cap = 1}, Floats(4)),
+               InternalError);  // of softmax
 }
 
 // Some packed matrices of one shape, with biases.

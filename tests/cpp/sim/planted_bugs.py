@@ -28,6 +28,7 @@ from planted import (
     delta_rule,
     engine,
     guesses_ahead,
+    heads_of_layers,
     latent_experts,
     learned_positions,
     recurrent,
@@ -56,6 +57,7 @@ PARTS_OF_BUGS = (
     chunks_and_gates,
     decays_of_channels,
     learned_positions,
+    heads_of_layers,
 )
 BUGS = [bug for part in PARTS_OF_BUGS for bug in part.BUGS]
 

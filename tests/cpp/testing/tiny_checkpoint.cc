@@ -78,6 +78,7 @@ std::string TinyConfig(const std::string& architecture, const std::string& given
       add("linear_num_heads", "4");
       add("linear_head_dim", "16");
     }
+    if (!arch->layer_heads_field.empty()) add(arch->layer_heads_field, "[4, 8]");
     if (arch->mamba != nullptr) {
       add(arch->mamba->num_heads, "4");
       add(arch->mamba->state_dim, "24");

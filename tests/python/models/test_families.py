@@ -171,6 +171,15 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
             },
         },
     ),
+    "laguna-gates-of-elements": (
+        "tiny-laguna",
+        {
+            "gating": "per-element",
+            "attention_bias": True,
+            "num_attention_heads_per_layer": [2, 6, 4, 10, 4],
+            "moe_router_logit_softcapping": 0.0,
+        },
+    ),
     "falcon3": ("tiny-llama", {"head_dim": 32, "rope_parameters": None, "rope_theta": 1000042}),
 }
 

@@ -51,6 +51,7 @@ KINDS = [
     "tiny-glm_moe_dsa",  # whose queries attend to chosen keys
     "latent-gptq-4-sym",
     "tiny-afmoe",  # gates of what attention gives
+    "tiny-laguna",  # likewise of heads, of which layers have different numbers
     "tiny-opt",  # learned positions
     "tiny-gpt2",  # whose matrices are stored transposed
     "tiny-gpt_bigcode",  # with one KV head
@@ -63,6 +64,10 @@ OVERRIDES: dict[str, Any] = {
     "tiny-lfm3": {"num_attention_heads": 16, "sliding_window": 12},
     "tiny-olmo2": SIZES,
     "tiny-afmoe": {"sliding_window": 12, "head_dim": 16},
+    "tiny-laguna": {
+        "sliding_window": 12, "num_attention_heads_per_layer": [16, 32, 16, 48, 32],
+        "moe_intermediate_size": 64, "shared_expert_intermediate_size": 96,
+    },
     "tiny-llama4_text": {"attention_chunk_size": 12, "floor_scale": 5},
     "tiny-granitemoehybrid_mamba": {"shared_intermediate_size": 64},
     "tiny-granitemoehybrid_mamba-of-one-group": {
@@ -113,10 +118,19 @@ LAYERS_WITH_SIZES: dict[str, tuple[str, dict[str, Any], int]] = {
     # Inputs of layers, shared keys and values, and feed-forward blocks of two sizes.
     "inputs": ("tiny-gemma4", {"text_config": SHARING}, 2),
     "inputs-of-four": ("tiny-gemma4", {"text_config": SHARING}, 4),
+    # Numbers of query heads, with a gate of each element.
+    "query-heads-of-four": (
+        "tiny-laguna",
+        NARROW | {
+            "gating": "per-element", "num_attention_heads_per_layer": [4, 16, 8, 24, 16],
+            "moe_intermediate_size": 64, "shared_expert_intermediate_size": 96,
+        },
+        4,
+    ),
     "experts": ("tiny-gemma4_text-experts", NARROW, 2),
     "experts-of-four": ("tiny-gemma4_text-experts", NARROW | {"moe_intermediate_size": 64}, 4),
 }
-AT_EVERY_PUSH = {"heads-of-four", "inputs", "experts"}
+AT_EVERY_PUSH = {"heads-of-four", "inputs", "experts", "query-heads-of-four"}
 
 
 @pytest.fixture(autouse=True)
