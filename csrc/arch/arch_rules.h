@@ -101,7 +101,8 @@ enum class RopeRule : uint8_t {
   kInWindows,       // those with a window
   kInWindowsIfAny,  // likewise; all layers where sliding_window is null
   kNoLayer,
-  kIfNamed,  // all layers if position_embedding_type is "rope", else none
+  kIfNamed,      // all layers if position_embedding_type is "rope", else none
+  kUnlessNull,  // all layers, none where rope_theta of rope_parameters is null
 };
 
 // What config.json must say for the model to be of the kind that runs: each value of the field, a

@@ -50,6 +50,8 @@ struct ArchSpec {
   bool rope_before_qk_norm = false;
   bool qk_norm_needs_rope = false;  // layers without rope have none
   Switch has_post_norms = kAlways;  // whether it has kPostAttention and kPostFfn of `norms`
+  // Layers with states have kPreAttention and kPreFfn of them, and the others those two.
+  bool norms_follow_states = false;
   NormKind norm_kind = NormKind::kRms;
   std::string_view norm_eps_field = "rms_norm_eps";  // empty: always that of `defaults`
   float norm_weight_offset = 0.0f;                   // y = norm(x) * (offset + weight)
@@ -105,6 +107,10 @@ struct ArchSpec {
   // short_conv_kernel_size; else layer_types (absent: all but layers 4, 8, ...), linear_num_heads,
   // linear_head_dim and linear_conv_kernel_dim.
   bool decays_channels = false;
+  // Absent ones follow from attention: as many heads, keys of 3/4 of hidden_size in all, values of
+  // twice the size. A row writes twice as much, unless linear_allow_neg_eigval says no.
+  bool is_olmo_delta = false;
+  double delta_norm_eps = 0;  // of what the heads give; 0: as other norms
   // Some layers have a gated short convolution: those that layer_types calls "conv", else all but
   // those of full_attn_idxs. Fields: conv_L_cache.
   bool has_short_convolutions = false;

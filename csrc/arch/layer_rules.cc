@@ -13,7 +13,9 @@ using Layers = std::vector<LayerConfig>;
 void ReadNoRopeLayers(const ConfigFields& fields, const ArchSpec& arch, Layers& layers) {
   if (arch.rope_rule == RopeRule::kNoLayer ||
       (arch.rope_rule == RopeRule::kIfNamed &&
-       fields.String("position_embedding_type", "") != "rope")) {
+       fields.String("position_embedding_type", "") != "rope") ||
+      (arch.rope_rule == RopeRule::kUnlessNull &&
+       RopeParameters(fields, arch).IsNull("rope_theta"))) {
     for (LayerConfig& layer : layers) layer.rope = LayerConfig::kNoRope;
   }
   if (arch.rope_rule != RopeRule::kFieldSays) return;

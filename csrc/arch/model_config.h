@@ -67,6 +67,8 @@ struct DeltaConfig {
   // Of Kimi Delta Attention: from how many numbers each the decays of the channels and the output
   // gates come, of which it takes the sigmoids. 0: a head has one decay.
   int64_t gate_rank = 0;
+  float beta_scale = 1;  // of how much a row writes
+  float norm_eps = 0;    // of what the heads give
 
   bool decays_channels() const { return gate_rank > 0; }
   int64_t keys_size() const { return num_key_heads * key_dim; }

@@ -202,6 +202,11 @@ bool ModelConfig::has_norm(const LayerConfig& layer, NormRole role) const {
   if (IsOfExpertsBeside(role)) return layer.has_experts;
   if (role == NormRole::kAttentionOut) return layer.attends();
   if (role == NormRole::kFfnDown) return layer.has_dense_ffn();
+  if (arch->norms_follow_states) {
+    const bool is_pre = role == NormRole::kPreAttention || role == NormRole::kPreFfn;
+    const bool is_post = role == NormRole::kPostAttention || role == NormRole::kPostFfn;
+    if (is_pre || is_post) return is_pre == layer.is_recurrent;
+  }
   const bool is_of_kv = role == NormRole::kK || role == NormRole::kV;
   if (is_of_kv ? !layer.has_own_kv() : role == NormRole::kQ && !layer.attends()) return false;
   if (role == NormRole::kQ || role == NormRole::kK) {

@@ -6,7 +6,6 @@ namespace mlc_native {
 namespace {
 
 constexpr UnsupportedArchitecture kTable[] = {
-    {"OlmoHybridForCausalLM", "linear attention with convolutions of their own for q, k and v"},
     {"MiniMaxForCausalLM", "layers with linear attention (lightning attention)"},
     {"MiniMaxText01ForCausalLM", "layers with linear attention (lightning attention)"},
     {"BailingHybridForCausalLM", "layers with linear attention (lightning attention)"},

@@ -24,7 +24,8 @@ struct DeltaRuleArgs {
   const float* convolution = nullptr;     // [conv_width, channels]
   const float* decay = nullptr;           // [value_heads]
   const float* decay_bias = nullptr;      // [shape.decays()]
-  const float* norm = nullptr;            // [value_dim]
+  float beta_scale = 1.0f;
+  const float* norm = nullptr;  // [value_dim]
   float norm_eps = 1e-6f;
   void* out = nullptr;  // [m, values]
   int64_t m = 0;

@@ -73,6 +73,7 @@ struct DeltaKernel {
          .convolution = convolution.data(),
          .decay = decay.data(),
          .decay_bias = bias.data(),
+         .beta_scale = static_cast<float>(in.beta_scale),
          .norm = norm.data(),
          .norm_eps = static_cast<float>(in.norm_eps),
          .out = out.data() + first * in.shape.values() * element,
@@ -100,7 +101,8 @@ class DeltaRuleTest : public CudaKernelTest {
 TEST_F(DeltaRuleTest, MatchesTheRecurrence) {
   for (const DeltaShape& shape : kShapes) {
     for (const DType dtype : kDTypes) {
-      const DeltaInputs in = MakeInputs(shape, dtype);
+      DeltaInputs in = MakeInputs(shape, dtype);
+      in.beta_scale = dtype == DType::kBFloat16 ? 1 : 2;
       ExpectClose(Decode(dtype, InSlices<DeltaKernel>(in, dtype, {21})), reference::DeltaRule(in),
                   2 * Epsilon(dtype) + 2e-4);
     }

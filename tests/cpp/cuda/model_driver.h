@@ -68,6 +68,11 @@ inline constexpr const char* kHeadsOfLayersWithBiases =
 // Of Qwen3_5ForCausalLM: a layer with linear attention and one with gated attention.
 inline constexpr const char* kDelta = R"("head_dim": 16)";
 
+// Of OlmoHybridForCausalLM: a layer with norms behind its blocks between such with linear attention.
+inline constexpr const char* kOlmoHybrid =
+    R"("num_hidden_layers": 3, "head_dim": 16, "rope_parameters": {"rope_theta": null},
+       "layer_types": ["linear_attention", "full_attention", "linear_attention"])";
+
 // Of KimiLinearForCausalLM: latent attention between layers whose channels of keys have decays.
 inline constexpr const char* kKimi =
     R"("num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention",

@@ -43,6 +43,7 @@ TEST(CudaModel, LogitsAreTheCpusInFloat32) {
       {"Mamba2ForCausalLM", ""},
       {"Qwen3_5ForCausalLM", kDelta},
       {"KimiLinearForCausalLM", kKimi},
+      {"OlmoHybridForCausalLM", kOlmoHybrid},
       {"Lfm2ForCausalLM", kConvolution},
       {"Lfm2MoeForCausalLM", kConvolutionExperts},
       {"BambaForCausalLM", kMamba},
@@ -212,6 +213,7 @@ using Families = std::vector<std::pair<const char*, const char*>>;
 Families WithKindsOfLayers(Families more) {
   for (const auto& family : Families{{"Qwen3_5ForCausalLM", kDelta},
                                      {"KimiLinearForCausalLM", kKimi},
+                                     {"OlmoHybridForCausalLM", kOlmoHybrid},
                                      {"Lfm2ForCausalLM", kConvolution},
                                      {"BambaForCausalLM", kMamba},
                                      {"NemotronHForCausalLM", kSingleBlocks},

@@ -31,6 +31,7 @@ from planted import (
     heads_of_layers,
     latent_experts,
     learned_positions,
+    norms_by_state,
     recurrent,
     recurrent_drafts,
     shards,
@@ -58,6 +59,7 @@ PARTS_OF_BUGS = (
     decays_of_channels,
     learned_positions,
     heads_of_layers,
+    norms_by_state,
 )
 BUGS = [bug for part in PARTS_OF_BUGS for bug in part.BUGS]
 

@@ -171,6 +171,15 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
             },
         },
     ),
+    "olmo_hybrid-rope": (
+        "tiny-olmo_hybrid",
+        {
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+            "linear_allow_neg_eigval": False,
+            "attention_bias": True,
+            "layer_types": ["full_attention"] + ["linear_attention"] * 3 + ["full_attention"],
+        },
+    ),
     "laguna-gates-of-elements": (
         "tiny-laguna",
         {
@@ -262,6 +271,25 @@ def test_internlm2_is_a_llama_with_one_tensor_of_q_k_and_v(tmp_path: Path) -> No
     config["bias"] = config.pop("attention_bias")
     (path / "config.json").write_text(json.dumps(config))
     assert np.array_equal(PagedModel(path).generate([5, 6, 7], 512, 8)[1], expected)
+
+
+def test_olmo_hybrid_as_the_hub_writes_it(tmp_path: Path) -> None:
+    """Queries, keys and values have convolutions of their own; transformers joins them."""
+    path = make_checkpoint("tiny-olmo_hybrid", tmp_path / "m")
+    expected = PagedModel(path).generate([5, 6, 7], 512, 8)[1]
+    weights = {}
+    for name, tensor in load_file(path / "model.safetensors").items():
+        if "conv1d" in name:
+            parts = tensor.split([48, 48, 160])
+            weights |= {name.replace("conv1d", f"{p}_conv1d"): t.contiguous()
+                        for p, t in zip("qkv", parts, strict=True)}  # fmt: skip
+        else:
+            weights[name] = tensor
+    for renames in ({}, {"input_layernorm": "attention_layer_norm"}):
+        for own, hub in renames.items():
+            weights = {name.replace(own, hub): tensor for name, tensor in weights.items()}
+        save_file(weights, path / "model.safetensors")
+        assert np.array_equal(PagedModel(path).generate([5, 6, 7], 512, 8)[1], expected)
 
 
 @pytest.mark.parametrize("name", ["PerceptionLM", "FastVlm"])

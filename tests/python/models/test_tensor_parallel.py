@@ -90,6 +90,7 @@ STATES = [
     ("tiny-qwen3_next", 2),  # whose tensors have groups of heads
     ("tiny-kimi_linear", 4),  # a head each, and experts
     ("tiny-kimi_linear-of-query-latents", 2),
+    ("tiny-olmo_hybrid", 2),  # norms of whole queries and keys beside states
     ("tiny-lfm2", 4),
     ("tiny-lfm2_moe", 2),
     ("tiny-lfm3", 2),  # 16 heads with a gate each

@@ -58,6 +58,7 @@ TEST_F(ShardedLayersTest, BlocksAndStatesAreThoseOfOneDevice) {
       {2, "NemotronHForCausalLM", kSingleBlockExperts},
       {2, "NemotronHForCausalLM", kSingleBlocksWithoutStates},
       {2, "KimiLinearForCausalLM", kKimi},
+      {2, "OlmoHybridForCausalLM", kOlmoHybrid},
       {2, "FalconH1ForCausalLM", kBesideMamba},  // of one group, which has no norm
       {2, "FalconH1ForCausalLM", kBesideMambaWithNorm},
       {4, "FalconH1ForCausalLM", four_groups},
