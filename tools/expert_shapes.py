@@ -161,6 +161,13 @@ EXPERT_SHAPES: dict[str, dict[str, Any]] = {
         "num_shared_experts": 2, "route_scale": 1.7, "num_dense_layers": 2, "mup_enabled": True,
         "sliding_window": 40, "global_attn_every_n_layers": 2, "tie_word_embeddings": False,
     },
+    "tiny-cohere2_moe": {
+        "model_type": "cohere2_moe", **TINY, "num_hidden_layers": 6, "head_dim": 32,
+        "intermediate_size": 48, "prefix_dense_intermediate_size": 160, "num_experts": 9,
+        "num_experts_per_tok": 3, "num_shared_experts": 2, "expert_selection_fn": "sigmoid",
+        "norm_topk_prob": False, "first_k_dense_replace": 1, "sliding_window": 41,
+        "sliding_window_pattern": 3, "rms_norm_eps": 1e-5, "logit_scale": 0.3,
+    },
     "tiny-laguna": {
         "model_type": "laguna", **TINY, "num_hidden_layers": 5, "head_dim": 16,
         "num_attention_heads": 8, "num_attention_heads_per_layer": [8, 16, 8, 24, 16],

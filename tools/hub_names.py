@@ -90,6 +90,7 @@ HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "flint": _QWEN_EXPERTS | {"self_attn.sinks": ("self_attn.softmax_offset",)},
     "kolibri1": _KOLIBRI_NAMES,
     "laguna": _LAGUNA_NAMES,
+    "cohere2_moe": _QWEN_EXPERTS,
     "qwen3_omni_moe_thinker": _QWEN_EXPERTS,
     "qwen3_moe": _QWEN_EXPERTS,
     "olmoe": _QWEN_EXPERTS,

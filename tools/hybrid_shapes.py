@@ -89,7 +89,8 @@ HYBRID_SHAPES: dict[str, dict[str, Any]] = {
     "tiny-olmo_hybrid": {
         "model_type": "olmo_hybrid", **TINY, "num_hidden_layers": 5, "linear_num_key_heads": 2,
         "linear_num_value_heads": 4, "linear_key_head_dim": 24, "linear_value_head_dim": 40,
-        "linear_conv_kernel_dim": 5, "rope_parameters": {"rope_type": "default", "rope_theta": None},
+        "linear_conv_kernel_dim": 5,
+        "rope_parameters": {"rope_type": "default", "rope_theta": None},
         "layer_types": [
             "linear_attention", "full_attention", "full_attention", "linear_attention",
             "linear_attention",

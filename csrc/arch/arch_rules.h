@@ -74,12 +74,14 @@ enum class WindowRule : uint8_t {
   kFromLayer,       // use_sliding_window: layers max_window_layers and up; or layer_types
   kWithoutRope,     // use_sliding_window: the layers without rope; or layer_types
   kEveryButNth,     // all but each n-th layer, n = sliding_window_pattern; or layer_types
-  kEveryButNthIfAny,  // likewise; none where sliding_window is null
-  kEveryButFirstOfN,  // all but layers 0, n, 2 n, ..., n = sliding_window_pattern; or layer_types
-  kFromLayerIfAny,    // layers max_window_layers and up, unless sliding_window is null; or
-                      // layer_types
-  kByType,            // layer_types; absent: none
-  kEveryFourth,       // layers 4, 8, 12, ...; or layer_types
+  kEveryButNthIfAny,   // likewise; none where sliding_window is null
+  kEveryButNthOfKind,  // as kEveryButNth of the layers behind the first first_k_dense_replace ones,
+                       // of which n = prefix_dense_sliding_window_pattern; or layer_types
+  kEveryButFirstOfN,   // all but layers 0, n, 2 n, ..., n = sliding_window_pattern; or layer_types
+  kFromLayerIfAny,     // layers max_window_layers and up, unless sliding_window is null; or
+                       // layer_types
+  kByType,             // layer_types; absent: none
+  kEveryFourth,        // layers 4, 8, 12, ...; or layer_types
   kEveryButSecondOfFour,  // all but layers 0, 1, 5, 9, ... and the last one; or layer_types
   kLocal,                 // those that attention_types calls "local"; absent: every other one
   kChunksWithRope,  // attention_chunk_size, and a chunk of so many tokens instead: the layers with
@@ -97,11 +99,13 @@ enum class QueryScalingRule : uint8_t {
 // Which layers have rope.
 enum class RopeRule : uint8_t {
   kAllLayers,
-  kFieldSays,       // no_rope_layers (0: none), else all but each no_rope_layer_interval-th
-  kInWindows,       // those with a window
-  kInWindowsIfAny,  // likewise; all layers where sliding_window is null
+  kFieldSays,         // no_rope_layers (0: none), else all but each no_rope_layer_interval-th
+  kInWindows,         // those with a window
+  kInWindowsIfAny,    // likewise; all layers where sliding_window is null
+  kInWindowsOrDense,  // those with a window, and those without experts where
+                      // prefix_dense_sliding_window_pattern is 1
   kNoLayer,
-  kIfNamed,      // all layers if position_embedding_type is "rope", else none
+  kIfNamed,     // all layers if position_embedding_type is "rope", else none
   kUnlessNull,  // all layers, none where rope_theta of rope_parameters is null
 };
 
@@ -148,6 +152,8 @@ struct ExpertRule {
   std::string_view smallest_sum{};  // of weights that are renormalized
   std::string_view scale{};         // of the weights
   std::string_view logit_cap{};     // of the router's logits; 0: none
+  std::string_view score_name{};    // "sigmoid", or "softmax" of those chosen; absent: this
+  std::string_view combination{};   // with the shared expert: "average" or "sum"; absent: the first
   bool reads_groups = false;        // n_group, topk_group
   bool best_judges = false;         // groups only if topk_method says so, judged by their best one
   bool shared_gate = false;         // the shared expert is weighed by the sigmoid of a logit

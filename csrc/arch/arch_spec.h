@@ -39,6 +39,7 @@ struct ArchSpec {
   // Fields that config.json may call otherwise.
   std::span<const ConfigFields::Spelling> field_spellings{};
   std::string_view ffn_size_field = "intermediate_size";
+  std::string_view own_ffn_size_field{};  // where it is given, instead of that; empty: none
 
   std::span<const VectorName> vectors{};
   PositionTable positions{};
@@ -53,6 +54,7 @@ struct ArchSpec {
   // Layers with states have kPreAttention and kPreFfn of them, and the others those two.
   bool norms_follow_states = false;
   NormKind norm_kind = NormKind::kRms;
+  bool is_rms_with_eps = false;  // kRms where rms_norm_eps is given, with this epsilon
   std::string_view norm_eps_field = "rms_norm_eps";  // empty: always that of `defaults`
   float norm_weight_offset = 0.0f;                   // y = norm(x) * (offset + weight)
   bool norm_bias = false;                            // of the norms other than those of q and k
@@ -114,7 +116,7 @@ struct ArchSpec {
   // Some layers have a gated short convolution: those that layer_types calls "conv", else all but
   // those of full_attn_idxs. Fields: conv_L_cache.
   bool has_short_convolutions = false;
-  bool adjusts_ffn_size = false;       // block_ff_dim, block_auto_adjust_ff_dim and what it reads
+  bool adjusts_ffn_size = false;       // block_auto_adjust_ff_dim and what it reads
   const MambaFields* mamba = nullptr;  // some layers have Mamba-2
   bool attends_beside_mamba = false;   // all layers have both, beside each other
   bool reads_matrix_scales = false;    // ReadMatrixScales

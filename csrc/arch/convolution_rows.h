@@ -85,6 +85,7 @@ constexpr ArchSpec Lfm2Moe() {
 
 constexpr ArchSpec Lfm2Dense() {
   ArchSpec spec = Lfm2("Lfm2ForCausalLM");
+  spec.own_ffn_size_field = "block_ff_dim";
   spec.adjusts_ffn_size = true;
   return spec;
 }

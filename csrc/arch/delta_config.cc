@@ -13,13 +13,12 @@ DeltaConfig ReadGatedDelta(const ConfigFields& fields, const ModelConfig& config
   DeltaConfig delta;
   const bool is_olmo = config.arch->is_olmo_delta;
   const int64_t heads = config.num_heads;
-  delta.num_key_heads =
-      fields.Integer("linear_num_key_heads", is_olmo ? heads : 16, 1, kMostHeads);
+  delta.num_key_heads = fields.Integer("linear_num_key_heads", is_olmo ? heads : 16, 1, kMostHeads);
   delta.num_value_heads =
       fields.Integer("linear_num_value_heads", is_olmo ? heads : 32, 1, kMostHeads);
-  delta.key_dim =
-      fields.Integer("linear_key_head_dim",
-                     is_olmo ? 3 * config.hidden_size / (4 * delta.num_key_heads) : 128, 1, kMostDim);
+  delta.key_dim = fields.Integer("linear_key_head_dim",
+                                 is_olmo ? 3 * config.hidden_size / (4 * delta.num_key_heads) : 128,
+                                 1, kMostDim);
   delta.value_dim =
       fields.Integer("linear_value_head_dim", is_olmo ? 2 * delta.key_dim : 128, 1, kMostDim);
   if (is_olmo && fields.Bool("linear_allow_neg_eigval", true)) delta.beta_scale = 2;

@@ -115,8 +115,7 @@ inline constexpr ProjectionName kOlmoDelta[] = {
     {"linear_attn.a_proj", LinearRole::kDeltaGates, Rows::kDeltaHeads},
     {"linear_attn.o_proj", LinearRole::kDeltaOut, Rows::kHidden},
 };
-inline constexpr auto kOlmoHybridProjections =
-    Join(kSeparateQkv, kOut, kOlmoDelta, kSeparateFfn);
+inline constexpr auto kOlmoHybridProjections = Join(kSeparateQkv, kOut, kOlmoDelta, kSeparateFfn);
 inline constexpr auto kOlmoHybridNorms = Join(kPreNorms, kPostNorms, kQkNorms);
 inline constexpr VectorName kOlmoHybridVectors[] = {
     {"linear_attn.q_conv1d.weight", VectorRole::kConvolution},

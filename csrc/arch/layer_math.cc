@@ -165,6 +165,12 @@ void ReadNorms(const ConfigFields& fields, ModelConfig& config) {
   const ArchSpec& arch = *config.arch;
   config.norm_eps =
       static_cast<float>(ReadMultiplier(fields, arch.norm_eps_field, arch.defaults.norm_eps));
+  config.norm_kind = arch.norm_kind;
+  constexpr char kRmsEps[] = "rms_norm_eps";
+  if (arch.is_rms_with_eps && fields.Has(kRmsEps)) {
+    config.norm_kind = NormKind::kRms;
+    config.norm_eps = static_cast<float>(fields.Positive(kRmsEps, std::nullopt));
+  }
   config.has_post_norms = ReadSwitch(fields, arch.has_post_norms);
   if (ReadSwitch(fields, arch.has_qk_norm)) config.qk_norm = arch.qk_norm;
   config.attention_gates = ReadAttentionGates(fields, arch);

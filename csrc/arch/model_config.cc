@@ -151,9 +151,10 @@ void ReadSizes(const ConfigFields& fields, const TextSizes& sizes, ModelConfig& 
   };
   config.vocab_size = size("vocab_size", first(sizes.vocab_size, absent.vocab_size));
   config.hidden_size = size("hidden_size", sizes.hidden_size);
-  const bool has_block = config.arch->adjusts_ffn_size && fields.Has("block_ff_dim");
+  const std::string own_ffn(config.arch->own_ffn_size_field);
+  const bool has_own_ffn = !own_ffn.empty() && fields.Has(own_ffn.c_str());
   config.ffn_size = size(
-      has_block ? "block_ff_dim" : std::string(config.arch->ffn_size_field).c_str(),
+      has_own_ffn ? own_ffn.c_str() : std::string(config.arch->ffn_size_field).c_str(),
       first(sizes.ffn_size, first(absent.ffn_size, absent.ffn_per_hidden * config.hidden_size)));
   config.num_heads =
       size("num_attention_heads", first(sizes.num_heads, absent.num_attention_heads));

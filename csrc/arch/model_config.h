@@ -163,6 +163,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t head_dim = 0;
   int64_t max_positions = 0;
 
+  NormKind norm_kind = NormKind::kRms;
   float norm_eps = 0;           // of norms within a block: of its output, of q and k
   float residual_norm_eps = 0;  // of norms of the residual
   kernels::Activation activation = kernels::Activation::kSilu;

@@ -23,7 +23,6 @@ constexpr UnsupportedArchitecture kTable[] = {
      "layers that share keys and values, with embeddings of their own"},
     {"Gemma4AssistantForCausalLM", "the keys and values of the model that it drafts for"},
     {"Gemma4UnifiedAssistantForCausalLM", "the keys and values of the model that it drafts for"},
-    {"Cohere2MoeForCausalLM", "the mean of chosen and shared experts, and RMSNorm"},
     {"Ernie4_5_VLMoeForConditionalGeneration", "experts of texts beside those of images"},
     {"Ernie4_5_VL_MoeForConditionalGeneration", "experts of texts beside those of images"},
     {"JetMoeForCausalLM", "attention with experts"},

@@ -385,7 +385,7 @@ MLC_NATIVE_PRIVATE_API void PagedAttention(const Cpu& cpu, const KvPages& kv,
 // ---- Mixtures of experts (experts.h has the rest) ----
 
 // out[i, n] = the sum over j of weights[i, j] * x[places[i, j], n], in the order of j, and then
-// sigmoid(shared_gate[i]) * shared[i, n]. out overlaps neither x nor shared.
+// shared_scale * sigmoid(shared_gate[i]) * shared[i, n]. out overlaps neither x nor shared.
 struct MixArgs {
   const float* x = nullptr;
   int64_t ldx = 0;
@@ -394,6 +394,7 @@ struct MixArgs {
   int64_t num_chosen = 0;
   const float* shared = nullptr;  // null: none
   int64_t ld_shared = 0;
+  float shared_scale = 1.0f;
   const float* shared_gate = nullptr;  // null: its factor is 1
   int64_t ld_gate = 0;
   float* out = nullptr;

@@ -103,7 +103,7 @@ kernels::NormalizeArgs Transformer::Ops::Norm(const Activations& x,
                                               const Activations& y) const {
   kernels::NormalizeArgs args = Norm(x, norm.weight, y);
   args.bias = norm.bias;
-  args.subtract_mean = config_.arch->norm_kind == NormKind::kLayer;
+  args.subtract_mean = config_.norm_kind == NormKind::kLayer;
   return args;
 }
 

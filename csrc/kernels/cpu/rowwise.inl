@@ -259,7 +259,7 @@ void MixRows(const MixArgs& a, int64_t begin, int64_t end) {
     const int32_t* places = a.places + row * a.num_chosen;
     const float* weights = a.weights == nullptr ? nullptr : a.weights + row * a.num_chosen;
     const float* shared = a.shared == nullptr ? nullptr : a.shared + row * a.ld_shared;
-    Vec factor = Vec::Set(1.0f);
+    Vec factor = Vec::Set(a.shared_scale);
     if (a.shared_gate != nullptr) {
       factor = TimesSigmoid(factor, Vec::Set(a.shared_gate[row * a.ld_gate]));
     }

@@ -352,7 +352,8 @@ __global__ void __launch_bounds__(kExpertThreads) MixKernel(const __grid_constan
   }
   if (args.shared != nullptr) {
     const float* gate = args.shared_gate;
-    add(args.shared, row, gate == nullptr ? 1.0f : 1.0f / (1.0f + expf(-gate[row * args.ld_gate])));
+    const float factor = gate == nullptr ? 1.0f : 1.0f / (1.0f + expf(-gate[row * args.ld_gate]));
+    add(args.shared, row, args.shared_scale * factor);
   }
   StoreFloats(static_cast<T*>(args.out) + row * args.n + column, sum);
 }

@@ -32,7 +32,7 @@ void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
                  .ld_norm = own_weights ? config_.head_dim_of(sizes) : 0,
                  .weight_offset = config_.norm_weight_offset,
                  .eps = config_.norm_eps,
-                 .subtract_mean = config_.arch->norm_kind == NormKind::kLayer,
+                 .subtract_mean = config_.norm_kind == NormKind::kLayer,
                  .rope_first = config_.arch->rope_before_qk_norm,
                  .rotary_dim = rope.rotary_dim,
                  .positions = rows_.positions,

@@ -65,10 +65,17 @@ inline constexpr const char* kHeadsOfLayersWithBiases =
     R"("head_dim": 8, "num_attention_heads_per_layer": [2, 6], "gating": "per-element",
        "attention_bias": true, "mlp_layer_types": ["dense", "dense"])";
 
+// Of Cohere2MoeForCausalLM: parallel blocks, of which the second has experts.
+inline constexpr const char* kParallelExperts =
+    R"("head_dim": 8, "num_experts": 6, "num_experts_per_tok": 2, "num_shared_experts": 2,
+       "first_k_dense_replace": 1, "prefix_dense_intermediate_size": 64, "sliding_window": 9,
+       "rms_norm_eps": 1e-5, "intermediate_size": 32)";
+
 // Of Qwen3_5ForCausalLM: a layer with linear attention and one with gated attention.
 inline constexpr const char* kDelta = R"("head_dim": 16)";
 
-// Of OlmoHybridForCausalLM: a layer with norms behind its blocks between such with linear attention.
+// Of OlmoHybridForCausalLM: a layer with norms behind its blocks between such with linear
+// attention.
 inline constexpr const char* kOlmoHybrid =
     R"("num_hidden_layers": 3, "head_dim": 16, "rope_parameters": {"rope_theta": null},
        "layer_types": ["linear_attention", "full_attention", "linear_attention"])";

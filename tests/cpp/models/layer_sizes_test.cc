@@ -165,53 +165,5 @@ TEST(LayerSizes, AttentionInBothDirectionsOfImagesAloneIsNotOfTexts) {
               HasSubstr("\"use_bidirectional_attention\" is not supported"));
 }
 
-// ---- OLMo Hybrid ----
-
-ModelConfig ReadOlmoHybrid(const std::string& fields) {
-  TempFolder folder;
-  folder.Write("config.json", R"({"architectures": ["OlmoHybridForCausalLM"], "vocab_size": 50,
-      "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": )" + fields + "}");
-  return ReadModelConfig(folder.path());
-}
-
-TEST(OlmoHybrid, NormsAreInFrontOfBlocksWithStatesAndBehindOthers) {
-  const ModelConfig config = ReadOlmoHybrid("4");
-  for (const LayerConfig& layer : config.layers) {
-    const bool has_state = &layer != &config.layers.back();
-    EXPECT_EQ(layer.is_recurrent, has_state);
-    EXPECT_EQ(config.has_norm(layer, NormRole::kPreAttention), has_state);
-    EXPECT_EQ(config.has_norm(layer, NormRole::kPreFfn), has_state);
-    EXPECT_EQ(config.has_norm(layer, NormRole::kPostAttention), !has_state);
-    EXPECT_EQ(config.has_norm(layer, NormRole::kPostFfn), !has_state);
-    EXPECT_EQ(config.has_norm(layer, NormRole::kQ), !has_state);
-  }
-}
-
-TEST(OlmoHybrid, AbsentSizesFollowFromAttention) {
-  const ModelConfig config = ReadOlmoHybrid("3");
-  EXPECT_FALSE(config.layers.back().is_recurrent);  // one attends at least
-  EXPECT_TRUE(config.layers.front().is_recurrent);
-  EXPECT_EQ(config.layers.back().rope, 0);
-  const DeltaConfig& delta = *config.delta;
-  EXPECT_EQ(delta.num_key_heads, 4);
-  EXPECT_EQ(delta.num_value_heads, 4);
-  EXPECT_EQ(delta.key_dim, 12);
-  EXPECT_EQ(delta.value_dim, 24);
-  EXPECT_EQ(delta.beta_scale, 2);
-  EXPECT_EQ(delta.norm_eps, 1e-5f);
-  EXPECT_EQ(config.norm_eps, 1e-6f);
-}
-
-TEST(OlmoHybrid, GivenOnesCount) {
-  const ModelConfig config = ReadOlmoHybrid(R"(2, "linear_num_key_heads": 2,
-      "linear_allow_neg_eigval": false, "rope_parameters": {"rope_theta": null},
-      "layer_types": ["full_attention", "linear_attention"])");
-  EXPECT_EQ(config.layers.front().rope, LayerConfig::kNoRope);
-  EXPECT_FALSE(config.layers.front().is_recurrent);
-  EXPECT_EQ(config.delta->key_dim, 24);
-  EXPECT_EQ(config.delta->value_dim, 48);
-  EXPECT_EQ(config.delta->beta_scale, 1);
-}
-
 }  // namespace
 }  // namespace mlc_native

@@ -32,6 +32,7 @@ from planted import (
     latent_experts,
     learned_positions,
     norms_by_state,
+    parallel_experts,
     recurrent,
     recurrent_drafts,
     shards,
@@ -60,6 +61,7 @@ PARTS_OF_BUGS = (
     learned_positions,
     heads_of_layers,
     norms_by_state,
+    parallel_experts,
 )
 BUGS = [bug for part in PARTS_OF_BUGS for bug in part.BUGS]
 

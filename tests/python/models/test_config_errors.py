@@ -101,6 +101,7 @@ NEMOTRON = "tiny-nemotron_h"
 NEMOTRON_EXPERTS = "tiny-nemotron_h_moe"
 FALCON = "tiny-falcon_h1"
 LAGUNA = "tiny-laguna"
+COHERE = "tiny-cohere2_moe"
 
 
 @pytest.mark.parametrize(
@@ -125,6 +126,8 @@ LAGUNA = "tiny-laguna"
         (LAGUNA, {"num_attention_heads_per_layer": [8]}, '"num_hidden_layers" = 5 integers in [1'),
         (LAGUNA, {"num_attention_heads_per_layer": [8, 16, 9, 24, 16]}, "_heads\" = 2 divides"),
         (LAGUNA, {"num_attention_heads_per_layer": [8, 16, 0, 24, 16]}, "_heads\" = 2 divides"),
+        (COHERE, {"expert_selection_fn": "top"}, '"expert_selection_fn" must be "softmax" or "sig'),
+        (COHERE, {"shared_expert_combination_strategy": "max"}, '"average" or "sum"'),
         (LAGUNA, {"gating": False}, '"gating" must be true, "per-head" or "per-element"'),
         (LAGUNA, {"gating": "per-layer"}, '"gating" must be true, "per-head" or "per-element"'),
         (LAGUNA, {"moe_router_logit_softcapping": -1.0}, "a number of at least 0"),

@@ -171,6 +171,20 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
             },
         },
     ),
+    "cohere2_moe-sums": (
+        "tiny-cohere2_moe",
+        {
+            "rms_norm_eps": None,
+            "expert_selection_fn": "softmax",
+            "shared_expert_combination_strategy": "sum",
+            "prefix_dense_sliding_window_pattern": 2,
+            "first_k_dense_replace": 3,
+        },
+    ),
+    "cohere2_moe-without-shared-experts": (
+        "tiny-cohere2_moe",
+        {"num_shared_experts": 0, "norm_topk_prob": True, "tie_word_embeddings": False},
+    ),
     "olmo_hybrid-rope": (
         "tiny-olmo_hybrid",
         {

@@ -52,6 +52,7 @@ KINDS = [
     "latent-gptq-4-sym",
     "tiny-afmoe",  # gates of what attention gives
     "tiny-laguna",  # likewise of heads, of which layers have different numbers
+    "tiny-cohere2_moe",  # experts in parallel blocks
     "tiny-opt",  # learned positions
     "tiny-gpt2",  # whose matrices are stored transposed
     "tiny-gpt_bigcode",  # with one KV head
@@ -64,6 +65,7 @@ OVERRIDES: dict[str, Any] = {
     "tiny-lfm3": {"num_attention_heads": 16, "sliding_window": 12},
     "tiny-olmo2": SIZES,
     "tiny-afmoe": {"sliding_window": 12, "head_dim": 16},
+    "tiny-cohere2_moe": {"sliding_window": 12, "intermediate_size": 64},
     "tiny-laguna": {
         "sliding_window": 12, "num_attention_heads_per_layer": [16, 32, 16, 48, 32],
         "moe_intermediate_size": 64, "shared_expert_intermediate_size": 96,
