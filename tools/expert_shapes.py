@@ -168,6 +168,19 @@ EXPERT_SHAPES: dict[str, dict[str, Any]] = {
         "norm_topk_prob": False, "first_k_dense_replace": 1, "sliding_window": 41,
         "sliding_window_pattern": 3, "rms_norm_eps": 1e-5, "logit_scale": 0.3,
     },
+    "tiny-mimo_v2_flash": {
+        "model_type": "mimo_v2_flash", **TINY, "num_hidden_layers": 7, "head_dim": 24,
+        "v_head_dim": 16, "attention_value_scale": 0.6, "sliding_window": 41,
+        "moe_intermediate_size": 48, "n_routed_experts": 12, "num_experts_per_tok": 3,
+        "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7,
+        "mlp_layer_types": ["dense", "sparse", "dense", "sparse", "sparse", "sparse", "sparse"],
+        "rope_parameters": {
+            "full_attention": {
+                "rope_type": "default", "rope_theta": 1e5, "partial_rotary_factor": 0.5,
+            },
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    },
     "tiny-laguna": {
         "model_type": "laguna", **TINY, "num_hidden_layers": 5, "head_dim": 16,
         "num_attention_heads": 8, "num_attention_heads_per_layer": [8, 16, 8, 24, 16],

@@ -91,6 +91,7 @@ HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "kolibri1": _KOLIBRI_NAMES,
     "laguna": _LAGUNA_NAMES,
     "cohere2_moe": _QWEN_EXPERTS,
+    "mimo_v2_flash": _QWEN_EXPERTS | {"self_attn.sinks": ("self_attn.attention_sink_bias",)},
     "qwen3_omni_moe_thinker": _QWEN_EXPERTS,
     "qwen3_moe": _QWEN_EXPERTS,
     "olmoe": _QWEN_EXPERTS,

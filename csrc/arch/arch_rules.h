@@ -57,6 +57,8 @@ struct Multipliers {
   std::string_view logits_divisor{};  // only with norm_weight_offset 0
   std::string_view logits{};          // likewise, and without norm_bias
   double absent_logits = 0.0625;
+  std::string_view values{};  // scales the values of attention; null: 1
+  double absent_values = 1;
   std::string_view attention_divisor{};  // instead of head_dim in 1 / sqrt(head_dim); absent: 256
   // Instead of fields above: the embeddings by scale_emb, the residual by scale_depth /
   // sqrt(layers) and the logits by dim_model_base / hidden_size; absent: 12, 1.4 and 256; null:
@@ -77,11 +79,12 @@ enum class WindowRule : uint8_t {
   kEveryButNthIfAny,   // likewise; none where sliding_window is null
   kEveryButNthOfKind,  // as kEveryButNth of the layers behind the first first_k_dense_replace ones,
                        // of which n = prefix_dense_sliding_window_pattern; or layer_types
-  kEveryButFirstOfN,   // all but layers 0, n, 2 n, ..., n = sliding_window_pattern; or layer_types
-  kFromLayerIfAny,     // layers max_window_layers and up, unless sliding_window is null; or
-                       // layer_types
-  kByType,             // layer_types; absent: none
-  kEveryFourth,        // layers 4, 8, 12, ...; or layer_types
+  kEveryButFirstAndNth,  // as kEveryButNth, but the first one; or layer_types
+  kEveryButFirstOfN,  // all but layers 0, n, 2 n, ..., n = sliding_window_pattern; or layer_types
+  kFromLayerIfAny,    // layers max_window_layers and up, unless sliding_window is null; or
+                      // layer_types
+  kByType,            // layer_types; absent: none
+  kEveryFourth,       // layers 4, 8, 12, ...; or layer_types
   kEveryButSecondOfFour,  // all but layers 0, 1, 5, 9, ... and the last one; or layer_types
   kLocal,                 // those that attention_types calls "local"; absent: every other one
   kChunksWithRope,  // attention_chunk_size, and a chunk of so many tokens instead: the layers with
@@ -226,6 +229,7 @@ struct ArchDefaults {
   int64_t num_attention_heads = 0;
   int64_t num_key_value_heads = 0;  // 0: as many as attention heads
   int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
+  int64_t value_head_dim = 0;       // at most head_dim; 0: that, and there is no field
   int64_t max_position_embeddings = 2048;
   double norm_eps = 1e-6;
   double rope_theta = 1e4;

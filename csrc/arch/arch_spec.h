@@ -95,6 +95,9 @@ struct ArchSpec {
   bool last_has_no_window = false;  // whatever the rule
   // hidden_size_per_layer_input: each token has an input for each layer; 0: none.
   bool reads_layer_inputs = false;
+  bool reads_window_kv_heads = false;    // layers with a window have KV heads of their own
+  bool has_sinks_in_windows = false;     // and no others
+  bool reads_window_before = false;      // sliding_window_size, where given: without the row itself
   bool reads_layer_sizes = false;        // layers may have sizes of their own (ReadLayerSizes)
   std::string_view layer_heads_field{};  // of query heads of each layer; empty: all have as many
   ExpertRule experts{};

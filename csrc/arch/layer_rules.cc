@@ -62,6 +62,7 @@ std::vector<bool> DefaultWindows(const ConfigFields& fields, const ArchSpec& arc
         (rule == WindowRule::kWithoutRope && window > 0 && !has_rope) ||
         (rule == WindowRule::kEveryButNth && (i + 1) % nth != 0) ||
         (rule == WindowRule::kEveryButNthIfAny && window > 0 && (i + 1) % nth != 0) ||
+        (rule == WindowRule::kEveryButFirstAndNth && i > 0 && (i + 1) % nth != 0) ||
         (of_kind && (i < num_dense ? (i + 1) % nth_dense : (i - num_dense + 1) % nth) != 0) ||
         (rule == WindowRule::kEveryButFirstOfN && i % nth != 0) ||
         (rule == WindowRule::kEveryFourth && i > 0 && i % 4 == 0) ||
@@ -145,9 +146,13 @@ void ReadWindows(const ConfigFields& fields, const ArchSpec& arch, Layers& layer
                            rule == WindowRule::kFromLayer || rule == WindowRule::kWithoutRope;
   const bool has_window = !fields.IsNull("sliding_window") &&
                           (!is_optional || fields.Bool("use_sliding_window", false));
-  const int64_t window =
+  int64_t window =
       has_window ? fields.Integer("sliding_window", arch.defaults.sliding_window, 1, kMaxPositions)
                  : 0;
+  constexpr char kBefore[] = "sliding_window_size";
+  if (arch.reads_window_before && fields.Has(kBefore)) {
+    window = fields.Integer(kBefore, std::nullopt, 0, kMaxPositions - 1) + 1;
+  }
   const bool by_type = rule != WindowRule::kAllLayers && fields.Has("layer_types");
   std::vector<bool> has =
       rule == WindowRule::kLocal ? LocalLayers(fields, layers.size())

@@ -93,6 +93,29 @@ void ReadQueryHeads(const ConfigFields& fields, ModelConfig& config) {
   }
 }
 
+void ReadValueDim(const ConfigFields& fields, ModelConfig& config) {
+  const int64_t absent = config.arch->defaults.value_head_dim;
+  if (absent == 0) return;
+  const int64_t dim = fields.Integer("v_head_dim", absent, 1, config.head_dim);
+  config.stored_value_dim = OwnSize(dim, config.head_dim);
+}
+
+// The decoder's number becomes that of windows.
+void ReadWindowKvHeads(const ConfigFields& fields, ModelConfig& config) {
+  if (!config.arch->reads_window_kv_heads) return;
+  constexpr char kField[] = "swa_num_key_value_heads";
+  const int64_t others = config.num_kv_heads;
+  config.num_kv_heads = fields.Integer(kField, 2 * others, 1, kMaxDimension / config.head_dim);
+  if (config.num_heads % config.num_kv_heads != 0) {
+    fields.Fail(kField, "= " + std::to_string(config.num_kv_heads) +
+                            " must be a divisor of \"num_attention_heads\" = " +
+                            std::to_string(config.num_heads));
+  }
+  for (LayerConfig& layer : config.layers) {
+    if (layer.window.size == 0) layer.own_kv_heads = OwnSize(others, config.num_kv_heads);
+  }
+}
+
 void ReadSharing(const ConfigFields& fields, ModelConfig& config) {
   const auto num_layers = std::ssize(config.layers);
   const int64_t num_shared = fields.Integer(kShared, 0, 0, num_layers - 1);
@@ -122,6 +145,8 @@ void ReadSharing(const ConfigFields& fields, ModelConfig& config) {
 
 void ReadLayerSizes(const ConfigFields& fields, ModelConfig& config) {
   ReadQueryHeads(fields, config);
+  ReadValueDim(fields, config);
+  ReadWindowKvHeads(fields, config);
   if (!config.arch->reads_layer_sizes) return;
   const bool keys_are_values = fields.Bool("attention_k_eq_v", false);
   if (fields.Has(kLayerFields)) {

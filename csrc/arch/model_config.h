@@ -161,6 +161,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t num_kv_heads = 0;
   int64_t num_kv_parts = 1;  // of several devices: those that have different KV heads
   int64_t head_dim = 0;
+  int64_t stored_value_dim = 0;  // elements of a head's values that are not 0; 0: all of head_dim
   int64_t max_positions = 0;
 
   NormKind norm_kind = NormKind::kRms;
@@ -324,17 +325,18 @@ ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const Co
 // Throws LoadError.
 void ReadLayerMath(const ConfigFields& fields, bool gelu_is_tanh, ModelConfig& config);
 
-// Of a family with arch.layer_heads_field or arch.reads_layer_sizes, sets what the layers have of
+// Of a family with fields of them, sets what the layers have of
 // their own. Requires: the decoder's sizes and the windows of its layers are known. Throws
 // LoadError.
 //
-// Fields: arch.layer_heads_field, with the number of query heads of each layer. Otherwise:
-// per_layer_config, with an object for each layer whose head_dim or num_key_value_heads is
-// its own, as transformers writes it; or global_head_dim and, with attention_k_eq_v,
-// num_global_key_value_heads, of the layers without a window. The projection of keys gives the
-// values, too, in layers without a window if attention_k_eq_v. The last num_kv_shared_layers read
-// the keys and values of the last layer of their kind in front of them, and have feed-forward
-// blocks of twice the size if use_double_wide_mlp.
+// Fields: v_head_dim of a family with a default of it; swa_num_key_value_heads (absent: twice as
+// many as others have) of one with arch.reads_window_kv_heads; arch.layer_heads_field, with the
+// number of query heads of each layer. Otherwise: per_layer_config, with an object for each layer
+// whose head_dim or num_key_value_heads is its own, as transformers writes it; or global_head_dim
+// and, with attention_k_eq_v, num_global_key_value_heads, of the layers without a window. The
+// projection of keys gives the values, too, in layers without a window if attention_k_eq_v. The
+// last num_kv_shared_layers read the keys and values of the last layer of their kind in front of
+// them, and have feed-forward blocks of twice the size if use_double_wide_mlp.
 void ReadLayerSizes(const ConfigFields& fields, ModelConfig& config);
 
 // Of a family with arch.key_choice, sets config.key_choice and which layers choose. Requires: the
@@ -363,11 +365,12 @@ void ReadShortConvolutions(const ConfigFields& fields, ModelConfig& config);
 // layer_types, all but those of attn_layer_indices. Fields: those of arch.mamba, time_step_limit.
 void ReadMamba(const ConfigFields& fields, ModelConfig& config);
 
-// Of a family with arch.reads_matrix_scales, sets config.matrix_scales. Throws LoadError.
+// Of a family with arch.reads_matrix_scales or Multipliers::values, sets config.matrix_scales.
+// Throws LoadError.
 //
-// Fields: attention_in_multiplier, key_multiplier, attention_out_multiplier, ssm_in_multiplier,
-// ssm_multipliers (five), ssm_out_multiplier, mlp_multipliers (of the gates, and of what down
-// gives).
+// Fields of the former: attention_in_multiplier, key_multiplier, attention_out_multiplier,
+// ssm_in_multiplier, ssm_multipliers (five), ssm_out_multiplier, mlp_multipliers (of the gates, and
+// of what down gives).
 void ReadMatrixScales(const ConfigFields& fields, ModelConfig& config);
 
 // Of a family with arch.has_single_blocks: a layer for each entry of layers_block_type, or for each

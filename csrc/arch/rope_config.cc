@@ -154,7 +154,7 @@ struct RopeReader {
 
   // Of a head, where the rope's parameters do not say it.
   double PartOutside() const {
-    if (arch.partial_rotary_field.empty()) return 1.0;
+    if (arch.partial_rotary_field.empty()) return arch.defaults.partial_rotary_factor;
     return fields.Positive(std::string(arch.partial_rotary_field).c_str(), PartWithoutField());
   }
 

@@ -27,7 +27,6 @@ constexpr UnsupportedArchitecture kTable[] = {
     {"Ernie4_5_VL_MoeForConditionalGeneration", "experts of texts beside those of images"},
     {"JetMoeForCausalLM", "attention with experts"},
     {"AXK2ForCausalLM", "norms with gates"},
-    {"MiMoV2FlashForCausalLM", "numbers of KV heads of each layer, with values shorter than keys"},
     {"MllamaForConditionalGeneration", "cross-attention to images"},
     {"MllamaForCausalLM", "cross-attention to images"},
     {"BertModel", "attention in both directions: it makes embeddings"},

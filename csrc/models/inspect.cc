@@ -107,7 +107,7 @@ std::vector<int64_t> ShapeInFile(const WeightSlot& slot, const WeightSource& sou
   const std::optional<CodeForm> codes = source.code_form();
   JoinedPlace place = slot.joined;
   if (codes && codes->is_mxfp4) place.transposed = false;
-  return place.StoredShape(slot.shape);
+  return place.StoredShape(slot.UnpaddedShape());
 }
 
 Kinds KindsOf(const WeightPlan& plan) {

@@ -65,6 +65,15 @@ inline constexpr const char* kHeadsOfLayersWithBiases =
     R"("head_dim": 8, "num_attention_heads_per_layer": [2, 6], "gating": "per-element",
        "attention_bias": true, "mlp_layer_types": ["dense", "dense"])";
 
+// Of MiMoV2FlashForCausalLM: values shorter than keys, with biases; the second layer has a window,
+// sinks, more KV heads than the first one, and experts.
+inline constexpr const char* kShortValues =
+    R"("head_dim": 16, "v_head_dim": 8, "attention_bias": true, "sliding_window": 9,
+       "layer_types": ["full_attention", "sliding_attention"], "n_routed_experts": 6,
+       "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+       "rope_parameters": {"full_attention": {"rope_theta": 10000, "partial_rotary_factor": 0.5},
+                           "sliding_attention": {"rope_theta": 100, "partial_rotary_factor": 1}})";
+
 // Of Cohere2MoeForCausalLM: parallel blocks, of which the second has experts.
 inline constexpr const char* kParallelExperts =
     R"("head_dim": 8, "num_experts": 6, "num_experts_per_tok": 2, "num_shared_experts": 2,

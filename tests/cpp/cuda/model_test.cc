@@ -59,6 +59,7 @@ TEST(CudaModel, LogitsAreTheCpusInFloat32) {
       {"LagunaForCausalLM", kHeadsOfLayers},
       {"LagunaForCausalLM", kHeadsOfLayersWithBiases},
       {"Cohere2MoeForCausalLM", kParallelExperts},
+      {"MiMoV2FlashForCausalLM", kShortValues},
       {"Qwen3NextForCausalLM", kDelta},
       {"Qwen3_5MoeForCausalLM",
        R"("head_dim": 16, "num_experts": 6, "num_experts_per_tok": 2, "num_hidden_layers": 3)"},
@@ -225,6 +226,7 @@ Families WithKindsOfLayers(Families more) {
                                      {"Gemma4ForCausalLM", kGemma4Experts},
                                      {"LagunaForCausalLM", kHeadsOfLayers},
                                      {"Cohere2MoeForCausalLM", kParallelExperts},
+                                     {"MiMoV2FlashForCausalLM", kShortValues},
                                      {"DeepseekV3ForCausalLM", kLatent},
                                      {"GlmMoeDsaForCausalLM", kKeyChoice}}) {
     more.push_back(family);

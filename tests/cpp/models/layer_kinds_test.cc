@@ -1,11 +1,14 @@
 // Families whose layers differ in norms, windows and ropes by rules of their own.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "arch/model_config.h"
 #include "testing/tiny_checkpoint.h"
+#include "weights/decoder_map.h"
+#include "weights/weight_map.h"
 
 namespace mlc_native {
 namespace {
@@ -119,6 +122,55 @@ TEST(Cohere2Moe, ExpertsAreAveragedWithTheSharedOneUnlessTheFieldSaysSum) {
       ReadCohere2Moe(R"(, "expert_selection_fn": "sigmoid", "norm_topk_prob": false)");
   EXPECT_EQ(sigmoid.experts->router.score, kernels::RouterScore::kSigmoid);
   EXPECT_FALSE(sigmoid.experts->router.renormalize);
+}
+
+// ---- MiMo-V2-Flash ----
+
+ModelConfig ReadMimo(const std::string& fields) {
+  testing::TempFolder folder;
+  folder.Write("config.json",
+               testing::TinyConfig("MiMoV2FlashForCausalLM",
+                                   R"("num_hidden_layers": 7, "head_dim": 24, "v_head_dim": 16,
+                                      "partial_rotary_factor": 1)" +
+                                       fields));
+  return ReadModelConfig(folder.path());
+}
+
+TEST(MimoV2Flash, LayersWithAWindowHaveTwiceAsManyKvHeads) {
+  const ModelConfig absent = ReadMimo("");
+  EXPECT_EQ(WindowsOf(absent), (Numbers{0, 129, 129, 129, 129, 0, 129}));
+  const auto kv_heads = [](const ModelConfig& config) {
+    return OfEach(config, [&](const LayerConfig& layer) { return config.kv_heads_of(layer); });
+  };
+  EXPECT_EQ(kv_heads(absent), (Numbers{2, 4, 4, 4, 4, 2, 4}));
+  EXPECT_EQ(absent.ropes.front().rotary_dim, 8);  // 0.334 of 24, whatever the field outside says
+  const ModelConfig given = ReadMimo(R"(, "swa_num_key_value_heads": 1, "sliding_window_size": 8)");
+  EXPECT_EQ(kv_heads(given), (Numbers{2, 1, 1, 1, 1, 2, 1}));
+  EXPECT_EQ(WindowsOf(given), (Numbers{0, 9, 9, 9, 9, 0, 9}));
+}
+
+TEST(MimoV2Flash, ValuesArePaddedAndScaledByWhatReadsThem) {
+  const ModelConfig config = ReadMimo("");
+  EXPECT_EQ(config.stored_value_dim, 16);
+  EXPECT_EQ(config.matrix_scales->attention_out, 0.707f);
+  EXPECT_EQ(config.linear_columns(config.layers[0], LinearRole::kOut), 4 * 24);
+  EXPECT_FALSE(ReadMimo(R"(, "attention_value_scale": null)").matrix_scales.has_value());
+  const WeightMap map = MakeWeightMap(config, {.prefix = "model.",
+                                               .head = "lm_head.weight",
+                                               .experts = &config.arch->experts.spellings.front()});
+  const auto slot = [&](const std::string& name) {
+    return *std::ranges::find(map.slots, "model.layers.1.self_attn." + name, &WeightSlot::name);
+  };
+  EXPECT_EQ(slot("v_proj.weight").UnpaddedShape(), (Numbers{4 * 16, 32}));
+  EXPECT_EQ(slot("v_proj.weight").shape, (Numbers{4 * 24, 32}));
+  EXPECT_EQ(slot("k_proj.weight").UnpaddedShape(), (Numbers{4 * 24, 32}));
+  EXPECT_EQ(slot("o_proj.weight").UnpaddedShape(), (Numbers{32, 4 * 16}));
+  EXPECT_EQ(slot("o_proj.weight").scale, 0.707f);
+  const auto has_sinks = [&](size_t layer) {
+    return map.layers[layer].vectors[static_cast<size_t>(VectorRole::kSinks)] != kAbsent;
+  };
+  EXPECT_FALSE(has_sinks(0));  // without a window
+  EXPECT_TRUE(has_sinks(1));
 }
 
 }  // namespace

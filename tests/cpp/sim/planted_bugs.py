@@ -36,6 +36,7 @@ from planted import (
     recurrent,
     recurrent_drafts,
     shards,
+    short_values,
     speculation,
     states_on_gpus,
     ternary,
@@ -62,6 +63,7 @@ PARTS_OF_BUGS = (
     heads_of_layers,
     norms_by_state,
     parallel_experts,
+    short_values,
 )
 BUGS = [bug for part in PARTS_OF_BUGS for bug in part.BUGS]
 

@@ -31,7 +31,7 @@ void WriteTensors(const TempFolder& folder, const WeightMap& map) {
     if (slot.name.empty()) continue;                                    // of ones
     if (slot.joined.index > 0 || header.contains(slot.name)) continue;  // written with the first
     const size_t begin = data.size();
-    std::vector<int64_t> shape = slot.joined.StoredShape(slot.shape);
+    std::vector<int64_t> shape = slot.joined.StoredShape(slot.UnpaddedShape());
     if (slot.part.num_rows > 0) shape = slot.part.StoredShape(slot.shape);
     int64_t elements = 1;
     for (int64_t size : shape) elements *= size;

@@ -72,6 +72,7 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
             "layer_types": ["full_attention"] * 4,
         },
     ),
+    "afmoe-biases": ("tiny-afmoe", {"attention_bias": True}),  # which its gates lack
     "cohere-biases": ("tiny-cohere", {"use_qk_norm": False, "attention_bias": True}),
     "deepseek_v3-direct-queries": (
         "tiny-deepseek_v3",
@@ -184,6 +185,19 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "cohere2_moe-without-shared-experts": (
         "tiny-cohere2_moe",
         {"num_shared_experts": 0, "norm_topk_prob": True, "tie_word_embeddings": False},
+    ),
+    "mimo_v2_flash-biases": (
+        "tiny-mimo_v2_flash",
+        {"attention_bias": True, "attention_value_scale": None, "norm_topk_prob": False},
+    ),
+    "mimo_v2_flash-values-as-long-as-keys": (
+        "tiny-mimo_v2_flash",
+        {
+            "v_head_dim": 24,
+            "sliding_window_size": 32,
+            "layer_types": ["sliding_attention", "full_attention", "full_attention"] * 2
+            + ["sliding_attention"],
+        },
     ),
     "olmo_hybrid-rope": (
         "tiny-olmo_hybrid",

@@ -121,6 +121,9 @@ LAYERS_WITH_SIZES: dict[str, tuple[str, dict[str, Any], int]] = {
     # Inputs of layers, shared keys and values, and feed-forward blocks of two sizes.
     "inputs": ("tiny-gemma4", {"text_config": SHARING}, 2),
     "inputs-of-four": ("tiny-gemma4", {"text_config": SHARING}, 4),
+    # Sinks of windows, and values that are shorter than keys.
+    "short-values": ("tiny-mimo_v2_flash", NARROW, 2),
+    "short-values-of-four": ("tiny-mimo_v2_flash", NARROW | {"moe_intermediate_size": 64}, 4),
     # Numbers of query heads, with a gate of each element.
     "query-heads-of-four": (
         "tiny-laguna",
@@ -133,7 +136,9 @@ LAYERS_WITH_SIZES: dict[str, tuple[str, dict[str, Any], int]] = {
     "experts": ("tiny-gemma4_text-experts", NARROW, 2),
     "experts-of-four": ("tiny-gemma4_text-experts", NARROW | {"moe_intermediate_size": 64}, 4),
 }
-AT_EVERY_PUSH = {"heads-of-four", "inputs", "experts", "query-heads-of-four"}
+AT_EVERY_PUSH = {
+    "heads-of-four", "inputs", "experts", "query-heads-of-four", "short-values-of-four",
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -63,7 +63,8 @@ TEST_F(ShardedLayersTest, BlocksAndStatesAreThoseOfOneDevice) {
       {2, "FalconH1ForCausalLM", kBesideMambaWithNorm},
       {4, "FalconH1ForCausalLM", four_groups},
       {2, "LagunaForCausalLM", kHeadsOfLayersWithBiases},
-      {2, "Cohere2MoeForCausalLM", kParallelExperts}};
+      {2, "Cohere2MoeForCausalLM", kParallelExperts},
+      {2, "MiMoV2FlashForCausalLM", kShortValues}};
   for (const auto& [number, architecture, fields] : models) {
     EXPECT_LT(DifferenceOn(number, fields, "float32", architecture), 1e-5)
         << architecture << " " << fields;
