@@ -15,7 +15,6 @@
 namespace mlc_native {
 namespace {
 
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -137,33 +136,6 @@ TEST(SideBySide, ColumnsFollowOneAnother) {
   std::vector<float> rows(2 * 5);
   joined->Decode(2, 4, rows.data());
   EXPECT_THAT(rows, ElementsAre(26, 27, 20, 23, 24, 36, 37, 30, 33, 34));
-}
-
-TEST(PaddedWeight, RowsOfZerosAreBehindThoseOfEachHead) {
-  const PaddedHeads heads{.stored = 2, .padded = 3};
-  const auto padded = Padded(std::make_unique<NumberedWeight>(true), kColumns, heads);
-  std::vector<float> rows(4 * kColumns, -1.0f);
-  padded->Decode(1, 5, rows.data());
-  EXPECT_EQ(rows[0], 10);
-  EXPECT_THAT(std::vector(rows.begin() + kColumns, rows.begin() + 2 * kColumns), Each(0));
-  EXPECT_EQ(rows[2 * kColumns], 20);
-  EXPECT_EQ(rows[3 * kColumns], 30);
-  std::vector<int8_t> codes(2 * kColumns, -1);
-  std::vector<uint16_t> scales(static_cast<size_t>(2 * padded->code_form()->num_groups), 7);
-  padded->ReadCodes(2, 4, codes.data(), scales.data());
-  EXPECT_THAT(std::vector(codes.begin(), codes.begin() + kColumns), Each(0));
-  EXPECT_THAT(std::vector(scales.begin(), scales.begin() + std::ssize(scales) / 2), Each(0));
-  EXPECT_EQ(codes[kColumns], 2);  // row 2 of the tensor
-  EXPECT_EQ(scales[scales.size() / 2], 200);
-}
-
-TEST(PaddedWeight, ColumnsOfZerosAreBehindThoseOfEachHead) {
-  const PaddedHeads heads{.stored = 4, .padded = 5, .in_columns = true};
-  const auto padded = Padded(std::make_unique<NumberedWeight>(false), 10, heads);
-  std::vector<float> rows(20, -1.0f);
-  padded->Decode(1, 3, rows.data());
-  EXPECT_THAT(rows, ElementsAre(10, 11, 12, 13, 0, 14, 15, 16, 17, 0, 20, 21, 22, 23, 0, 24, 25, 26,
-                                27, 0));
 }
 
 TEST(PartOfWeight, OneGroupOfAllColumnsStaysOne) {

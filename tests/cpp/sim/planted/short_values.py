@@ -10,7 +10,7 @@ SIZES = "arch/layer_sizes.cc"
 WEIGHTS = "weights/computed_weight.cc"
 SOURCES = "weights/weight_source.h"
 RULE = "models_test MimoV2Flash.*"
-PADDED = "cuda_test PaddedWeight.*"
+PADDED = "models_test PaddedWeight.*"
 
 
 def _bug(name: str, file: str, old: str, new: str) -> Bug:
