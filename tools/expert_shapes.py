@@ -161,6 +161,42 @@ EXPERT_SHAPES: dict[str, dict[str, Any]] = {
         "num_shared_experts": 2, "route_scale": 1.7, "num_dense_layers": 2, "mup_enabled": True,
         "sliding_window": 40, "global_attn_every_n_layers": 2, "tie_word_embeddings": False,
     },
+    "tiny-cohere2_moe": {
+        "model_type": "cohere2_moe", **TINY, "num_hidden_layers": 6, "head_dim": 32,
+        "intermediate_size": 48, "prefix_dense_intermediate_size": 160, "num_experts": 9,
+        "num_experts_per_tok": 3, "num_shared_experts": 2, "expert_selection_fn": "sigmoid",
+        "norm_topk_prob": False, "first_k_dense_replace": 1, "sliding_window": 41,
+        "sliding_window_pattern": 3, "rms_norm_eps": 1e-5, "logit_scale": 0.3,
+    },
+    "tiny-mimo_v2_flash": {
+        "model_type": "mimo_v2_flash", **TINY, "num_hidden_layers": 7, "head_dim": 24,
+        "v_head_dim": 16, "attention_value_scale": 0.6, "sliding_window": 41,
+        "moe_intermediate_size": 48, "n_routed_experts": 12, "num_experts_per_tok": 3,
+        "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7,
+        "mlp_layer_types": ["dense", "sparse", "dense", "sparse", "sparse", "sparse", "sparse"],
+        "rope_parameters": {
+            "full_attention": {
+                "rope_type": "default", "rope_theta": 1e5, "partial_rotary_factor": 0.5,
+            },
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    },
+    "tiny-laguna": {
+        "model_type": "laguna", **TINY, "num_hidden_layers": 5, "head_dim": 16,
+        "num_attention_heads": 8, "num_attention_heads_per_layer": [8, 16, 8, 24, 16],
+        "layer_types": ["full_attention", *KINDS_OF_LAYERS],
+        "mlp_layer_types": ["dense", "sparse", "sparse", "dense", "sparse"],
+        "moe_intermediate_size": 48, "shared_expert_intermediate_size": 72, "num_experts": 9,
+        "num_experts_per_tok": 3, "moe_routed_scaling_factor": 1.7,
+        "moe_router_logit_softcapping": 0.9, "sliding_window": 41,
+        "rope_parameters": {
+            "full_attention": {
+                "rope_type": "yarn", "rope_theta": 1e5, "factor": 8.0, "beta_fast": 64.0,
+                "original_max_position_embeddings": 64, "partial_rotary_factor": 0.5,
+            },
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    },
     "tiny-llama4_text": {"model_type": "llama4_text", **LLAMA4},
     "tiny-llama4": {
         "model_type": "llama4", "text_config": LLAMA4,

@@ -59,6 +59,12 @@ _KOLIBRI_NAMES = _QWEN_EXPERTS | {
     "post_self_attn_layernorm.weight": ("post_attn_norm.weight",),
     "post_mlp_layernorm.weight": ("post_ffn_norm.weight",),
 }
+_LAGUNA_NAMES = _QWEN_EXPERTS | {
+    "mlp.gate.e_score_correction_bias": ("mlp.experts.e_score_correction_bias",),
+    "mlp.shared_experts.gate_proj.weight": ("mlp.shared_expert.gate_proj.weight",),
+    "mlp.shared_experts.up_proj.weight": ("mlp.shared_expert.up_proj.weight",),
+    "mlp.shared_experts.down_proj.weight": ("mlp.shared_expert.down_proj.weight",),
+}
 _LFM2_EXPERTS = {
     "experts.gate_up_proj": ("experts.{}.w1.weight", "experts.{}.w3.weight"),
     "experts.down_proj": ("experts.{}.w2.weight",),
@@ -83,6 +89,9 @@ HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "afmoe": _QWEN_EXPERTS,
     "flint": _QWEN_EXPERTS | {"self_attn.sinks": ("self_attn.softmax_offset",)},
     "kolibri1": _KOLIBRI_NAMES,
+    "laguna": _LAGUNA_NAMES,
+    "cohere2_moe": _QWEN_EXPERTS,
+    "mimo_v2_flash": _QWEN_EXPERTS | {"self_attn.sinks": ("self_attn.attention_sink_bias",)},
     "qwen3_omni_moe_thinker": _QWEN_EXPERTS,
     "qwen3_moe": _QWEN_EXPERTS,
     "olmoe": _QWEN_EXPERTS,

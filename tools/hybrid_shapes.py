@@ -86,6 +86,16 @@ HYBRID_SHAPES: dict[str, dict[str, Any]] = {
     "tiny-qwen3_5_text": {
         "model_type": "qwen3_5_text", **TINY, **DELTA, **MROPE, "tie_word_embeddings": True,
     },
+    "tiny-olmo_hybrid": {
+        "model_type": "olmo_hybrid", **TINY, "num_hidden_layers": 5, "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4, "linear_key_head_dim": 24, "linear_value_head_dim": 40,
+        "linear_conv_kernel_dim": 5,
+        "rope_parameters": {"rope_type": "default", "rope_theta": None},
+        "layer_types": [
+            "linear_attention", "full_attention", "full_attention", "linear_attention",
+            "linear_attention",
+        ],
+    },
     "tiny-lfm2": {
         "model_type": "lfm2", **CONVOLUTIONS, "intermediate_size": 200, "block_multiple_of": 48,
         "block_ffn_dim_multiplier": 1.1, "tie_word_embeddings": True,

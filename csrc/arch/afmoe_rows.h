@@ -6,7 +6,7 @@
 namespace mlc_native {
 
 inline constexpr ProjectionName kAfmoeGates[] = {
-    {"self_attn.gate_proj", LinearRole::kQkv, Rows::kAttentionGates}};
+    {"self_attn.gate_proj", LinearRole::kQkv, Rows::kAttentionGates, ".weight", ""}};
 inline constexpr auto kAfmoeProjections = Join(kAfmoeGates, kSeparateQkv, kOut, kSeparateFfn);
 inline constexpr NormName kAfmoeNorms[] = {
     {"input_layernorm", NormRole::kPreAttention},

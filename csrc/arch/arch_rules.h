@@ -40,8 +40,8 @@ enum class NormKind : uint8_t { kRms, kLayer };
 // normalized as one vector. kLatents: of what q, and k and v, come from.
 enum class QkNorm : uint8_t { kNone, kPerHead, kPerHeadOwnWeight, kWholeProjection, kLatents };
 
-// What multiplies the output of attention: the sigmoids of as many numbers, or of one for each
-// head, which come from the layer's input.
+// What multiplies the output of attention: the sigmoids (or softplus) of as many numbers, or of one
+// for each head, which come from the layer's input.
 enum class AttentionGates : uint8_t { kNone, kOfElements, kOfHeads };
 
 // What scales the values on their way through a decoder, by fields of config.json. An empty name is
@@ -57,6 +57,8 @@ struct Multipliers {
   std::string_view logits_divisor{};  // only with norm_weight_offset 0
   std::string_view logits{};          // likewise, and without norm_bias
   double absent_logits = 0.0625;
+  std::string_view values{};  // scales the values of attention; null: 1
+  double absent_values = 1;
   std::string_view attention_divisor{};  // instead of head_dim in 1 / sqrt(head_dim); absent: 256
   // Instead of fields above: the embeddings by scale_emb, the residual by scale_depth /
   // sqrt(layers) and the logits by dim_model_base / hidden_size; absent: 12, 1.4 and 256; null:
@@ -74,7 +76,10 @@ enum class WindowRule : uint8_t {
   kFromLayer,       // use_sliding_window: layers max_window_layers and up; or layer_types
   kWithoutRope,     // use_sliding_window: the layers without rope; or layer_types
   kEveryButNth,     // all but each n-th layer, n = sliding_window_pattern; or layer_types
-  kEveryButNthIfAny,  // likewise; none where sliding_window is null
+  kEveryButNthIfAny,   // likewise; none where sliding_window is null
+  kEveryButNthOfKind,  // as kEveryButNth of the layers behind the first first_k_dense_replace ones,
+                       // of which n = prefix_dense_sliding_window_pattern; or layer_types
+  kEveryButFirstAndNth,  // as kEveryButNth, but the first one; or layer_types
   kEveryButFirstOfN,  // all but layers 0, n, 2 n, ..., n = sliding_window_pattern; or layer_types
   kFromLayerIfAny,    // layers max_window_layers and up, unless sliding_window is null; or
                       // layer_types
@@ -97,11 +102,14 @@ enum class QueryScalingRule : uint8_t {
 // Which layers have rope.
 enum class RopeRule : uint8_t {
   kAllLayers,
-  kFieldSays,       // no_rope_layers (0: none), else all but each no_rope_layer_interval-th
-  kInWindows,       // those with a window
-  kInWindowsIfAny,  // likewise; all layers where sliding_window is null
+  kFieldSays,         // no_rope_layers (0: none), else all but each no_rope_layer_interval-th
+  kInWindows,         // those with a window
+  kInWindowsIfAny,    // likewise; all layers where sliding_window is null
+  kInWindowsOrDense,  // those with a window, and those without experts where
+                      // prefix_dense_sliding_window_pattern is 1
   kNoLayer,
-  kIfNamed,  // all layers if position_embedding_type is "rope", else none
+  kIfNamed,     // all layers if position_embedding_type is "rope", else none
+  kUnlessNull,  // all layers, none where rope_theta of rope_parameters is null
 };
 
 // What config.json must say for the model to be of the kind that runs: each value of the field, a
@@ -146,6 +154,9 @@ struct ExpertRule {
   std::string_view renormalize{};   // empty: as in `absent`
   std::string_view smallest_sum{};  // of weights that are renormalized
   std::string_view scale{};         // of the weights
+  std::string_view logit_cap{};     // of the router's logits; 0: none
+  std::string_view score_name{};    // "sigmoid", or "softmax" of those chosen; absent: this
+  std::string_view combination{};   // with the shared expert: "average" or "sum"; absent: the first
   bool reads_groups = false;        // n_group, topk_group
   bool best_judges = false;         // groups only if topk_method says so, judged by their best one
   bool shared_gate = false;         // the shared expert is weighed by the sigmoid of a logit
@@ -218,6 +229,7 @@ struct ArchDefaults {
   int64_t num_attention_heads = 0;
   int64_t num_key_value_heads = 0;  // 0: as many as attention heads
   int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
+  int64_t value_head_dim = 0;       // at most head_dim; 0: that, and there is no field
   int64_t max_position_embeddings = 2048;
   double norm_eps = 1e-6;
   double rope_theta = 1e4;

@@ -39,6 +39,7 @@ struct ArchSpec {
   // Fields that config.json may call otherwise.
   std::span<const ConfigFields::Spelling> field_spellings{};
   std::string_view ffn_size_field = "intermediate_size";
+  std::string_view own_ffn_size_field{};  // where it is given, instead of that; empty: none
 
   std::span<const VectorName> vectors{};
   PositionTable positions{};
@@ -50,7 +51,10 @@ struct ArchSpec {
   bool rope_before_qk_norm = false;
   bool qk_norm_needs_rope = false;  // layers without rope have none
   Switch has_post_norms = kAlways;  // whether it has kPostAttention and kPostFfn of `norms`
+  // Layers with states have kPreAttention and kPreFfn of them, and the others those two.
+  bool norms_follow_states = false;
   NormKind norm_kind = NormKind::kRms;
+  bool is_rms_with_eps = false;  // kRms where rms_norm_eps is given, with this epsilon
   std::string_view norm_eps_field = "rms_norm_eps";  // empty: always that of `defaults`
   float norm_weight_offset = 0.0f;                   // y = norm(x) * (offset + weight)
   bool norm_bias = false;                            // of the norms other than those of q and k
@@ -73,8 +77,8 @@ struct ArchSpec {
   bool reads_partial_rotary_factor = false;
   // Outside of the rope's parameters:
   std::string_view rope_theta_field = "rope_theta";
-  std::string_view partial_rotary_field = "partial_rotary_factor";
-  bool interleaved_rope = false;    // rotates pairs of neighbours
+  std::string_view partial_rotary_field = "partial_rotary_factor";  // empty: none
+  bool interleaved_rope = false;                                    // rotates pairs of neighbours
   bool backward_rope = false;       // rotates by the negative angles
   bool yarn_is_longrope = false;    // in its old checkpoints, as is "su"
   bool reads_rope_alpha = false;    // "dynamic" with alpha is a fixed stretch of the base
@@ -91,11 +95,15 @@ struct ArchSpec {
   bool last_has_no_window = false;  // whatever the rule
   // hidden_size_per_layer_input: each token has an input for each layer; 0: none.
   bool reads_layer_inputs = false;
-  bool reads_layer_sizes = false;     // layers may have sizes of their own (ReadLayerSizes)
-  bool reads_ffn_sizes = false;       // intermediate_size may be a list of those of the layers
-  bool shares_last_keys = false;      // num_kv_shared_layers
-  bool cuts_gates = false;            // activation_sparsity_pattern
-  bool has_residual_streams = false;  // ReadResidualStreams
+  bool reads_layer_sizes = false;        // layers may have sizes of their own (ReadLayerSizes)
+  bool reads_ffn_sizes = false;          // intermediate_size may be a list of those of the layers
+  bool shares_last_keys = false;         // num_kv_shared_layers
+  bool cuts_gates = false;               // activation_sparsity_pattern
+  bool has_residual_streams = false;     // ReadResidualStreams
+  bool reads_window_kv_heads = false;    // layers with a window have KV heads of their own
+  bool has_sinks_in_windows = false;     // and no others
+  bool reads_window_before = false;      // sliding_window_size, where given: without the row itself
+  std::string_view layer_heads_field{};  // of query heads of each layer; empty: all have as many
   ExpertRule experts{};
   LatentRule latent{};
   KeyChoiceRule key_choice{};
@@ -108,10 +116,14 @@ struct ArchSpec {
   // short_conv_kernel_size; else layer_types (absent: all but layers 4, 8, ...), linear_num_heads,
   // linear_head_dim and linear_conv_kernel_dim.
   bool decays_channels = false;
+  // Absent ones follow from attention: as many heads, keys of 3/4 of hidden_size in all, values of
+  // twice the size. A row writes twice as much, unless linear_allow_neg_eigval says no.
+  bool is_olmo_delta = false;
+  double delta_norm_eps = 0;  // of what the heads give; 0: as other norms
   // Some layers have a gated short convolution: those that layer_types calls "conv", else all but
   // those of full_attn_idxs. Fields: conv_L_cache.
   bool has_short_convolutions = false;
-  bool adjusts_ffn_size = false;       // block_ff_dim, block_auto_adjust_ff_dim and what it reads
+  bool adjusts_ffn_size = false;       // block_auto_adjust_ff_dim and what it reads
   const MambaFields* mamba = nullptr;  // some layers have Mamba-2
   bool attends_beside_mamba = false;   // all layers have both, beside each other
   bool reads_matrix_scales = false;    // ReadMatrixScales
@@ -121,6 +133,9 @@ struct ArchSpec {
   bool has_mamba_alone = false;  // all of these blocks are Mamba-2, num_hidden_layers of them
   AttentionGates attention_gates = AttentionGates::kNone;  // of kAttentionGates or kGatedQ
   Switch has_attention_gates = kAlways;                    // whether it has them
+  // In place of both: true or "per-head", or "per-element"; absent: true.
+  std::string_view attention_gates_field{};
+  bool softplus_gates = false;  // they multiply by their softplus, not by their sigmoid
 
   ArchDefaults defaults{};
 };

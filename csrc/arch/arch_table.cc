@@ -12,6 +12,7 @@
 #include "arch/hybrid_rows.h"
 #include "arch/image_models.h"
 #include "arch/kimi_rows.h"
+#include "arch/laguna_rows.h"
 #include "arch/llama4_rows.h"
 #include "arch/mamba_rows.h"
 #include "arch/omni_rows.h"
@@ -178,10 +179,10 @@ constexpr ArchSpec kFirstRows[] = {
                   .tie_word_embeddings = true}},
 };
 
-constexpr auto kArchitectures =
-    Join(kFirstRows, kGemma3nRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows,
-         kOtherDenseRows, kGptRows, kExpertRows, kOtherExpertRows, kWindowExpertRows, kOmniRows,
-         kLlama4Rows, kAfmoeRows, kHybridRows, kConvolutionRows, kMambaRows, kKimiRows);
+constexpr auto kArchitectures = Join(
+    kFirstRows, kGemma3nRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows,
+    kGptRows, kExpertRows, kOtherExpertRows, kWindowExpertRows, kOmniRows, kLlama4Rows, kAfmoeRows,
+    kHybridRows, kConvolutionRows, kMambaRows, kKimiRows, kLagunaRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},

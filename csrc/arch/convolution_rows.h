@@ -85,6 +85,7 @@ constexpr ArchSpec Lfm2Moe() {
 
 constexpr ArchSpec Lfm2Dense() {
   ArchSpec spec = Lfm2("Lfm2ForCausalLM");
+  spec.own_ffn_size_field = "block_ff_dim";
   spec.adjusts_ffn_size = true;
   return spec;
 }
@@ -92,7 +93,7 @@ constexpr ArchSpec Lfm2Dense() {
 // ---- LFM3 ----
 
 inline constexpr ProjectionName kHeadGates[] = {
-    {"self_attn.g_proj", LinearRole::kQkv, Rows::kAttentionGates}};
+    {"self_attn.g_proj", LinearRole::kQkv, Rows::kAttentionGates, ".weight", ""}};
 inline constexpr auto kLfm3Projections =
     Join(kHeadGates, kSeparateQkv, kOut, kLfm2Convolution, kLfm2Ffn);
 inline constexpr NormName kLfm3Norms[] = {

@@ -9,12 +9,19 @@ namespace {
 
 constexpr int64_t kMostHeads = 1024, kMostDim = 1024, kMostWidth = 8;
 
-DeltaConfig ReadGatedDelta(const ConfigFields& fields) {
+DeltaConfig ReadGatedDelta(const ConfigFields& fields, const ModelConfig& config) {
   DeltaConfig delta;
-  delta.num_key_heads = fields.Integer("linear_num_key_heads", 16, 1, kMostHeads);
-  delta.num_value_heads = fields.Integer("linear_num_value_heads", 32, 1, kMostHeads);
-  delta.key_dim = fields.Integer("linear_key_head_dim", 128, 1, kMostDim);
-  delta.value_dim = fields.Integer("linear_value_head_dim", 128, 1, kMostDim);
+  const bool is_olmo = config.arch->is_olmo_delta;
+  const int64_t heads = config.num_heads;
+  delta.num_key_heads = fields.Integer("linear_num_key_heads", is_olmo ? heads : 16, 1, kMostHeads);
+  delta.num_value_heads =
+      fields.Integer("linear_num_value_heads", is_olmo ? heads : 32, 1, kMostHeads);
+  delta.key_dim = fields.Integer("linear_key_head_dim",
+                                 is_olmo ? 3 * config.hidden_size / (4 * delta.num_key_heads) : 128,
+                                 1, kMostDim);
+  delta.value_dim =
+      fields.Integer("linear_value_head_dim", is_olmo ? 2 * delta.key_dim : 128, 1, kMostDim);
+  if (is_olmo && fields.Bool("linear_allow_neg_eigval", true)) delta.beta_scale = 2;
   delta.conv_width = fields.Integer("linear_conv_kernel_dim", 4, 2, kMostWidth);
   if (delta.num_value_heads % delta.num_key_heads != 0) {
     fields.FailValue("linear_num_value_heads", "a multiple of \"linear_num_key_heads\" = " +
@@ -84,12 +91,16 @@ void ReadDelta(const ConfigFields& fields, ModelConfig& config) {
     ReadKimiLayers(fields, linear, config.layers);
   } else {
     ReadRecurrentLayers(fields, config.layers);
+    const bool attends = !std::ranges::all_of(config.layers, &LayerConfig::is_recurrent);
+    if (config.arch->is_olmo_delta && !attends) config.layers.back().is_recurrent = false;
   }
   if (std::ranges::none_of(config.layers, &LayerConfig::is_recurrent)) return;
   if (config.activation != kernels::Activation::kSilu) {
     fields.FailValue("hidden_act", "\"silu\" in a model with linear attention");
   }
-  config.delta = is_kimi ? ReadKimiDelta(fields, linear) : ReadGatedDelta(fields);
+  config.delta = is_kimi ? ReadKimiDelta(fields, linear) : ReadGatedDelta(fields, config);
+  const double eps = config.arch->delta_norm_eps;
+  config.delta->norm_eps = eps != 0 ? static_cast<float>(eps) : config.norm_eps;
 }
 
 }  // namespace mlc_native

@@ -28,6 +28,11 @@ class Reader {
       config.swiglu_sharpness = static_cast<float>(fields_.Positive("swiglu_alpha", 1.702));
     }
     config.shared_gate = rule_.shared_gate && config.shared_ffn_size > 0;
+    if (config.shared_ffn_size > 0 && IsMean()) {
+      constexpr float kHalf = 0.5f;
+      config.router.scale *= kHalf;
+      config.shared_scale = kHalf;
+    }
     return config;
   }
 
@@ -54,8 +59,27 @@ class Reader {
     return sizes.front();
   }
 
+  // Which of two names a field has; absent: the first one, as of a family without the field.
+  bool IsSecond(std::string_view named, const char* first, const char* second) const {
+    if (named.empty()) return false;
+    const std::string field(named);
+    const std::string name = fields_.String(field.c_str(), first);
+    if (name != first && name != second) {
+      fields_.FailValue(field.c_str(), '"' + std::string(first) + "\" or \"" + second + '"');
+    }
+    return name == second;
+  }
+
+  // Whether a block gives the mean of what chosen experts and the shared one give.
+  bool IsMean() const {
+    return !rule_.combination.empty() && !IsSecond(rule_.combination, "average", "sum");
+  }
+
   kernels::RouterRule ReadRouter() const {
     kernels::RouterRule router{.score = rule_.score, .judges_logits = rule_.judges_logits};
+    if (IsSecond(rule_.score_name, "softmax", "sigmoid")) {
+      router.score = kernels::RouterScore::kSigmoid;
+    }
     // transformers has names of its own for some of them.
     const bool renamed = !fields_.Has(std::string(rule_.num_experts).c_str());
     const bool has_local = fields_.Has("num_local_experts");
@@ -71,6 +95,9 @@ class Reader {
         rule_.renormalize.empty()
             ? rule_.absent.renormalize
             : fields_.Bool(std::string(rule_.renormalize).c_str(), rule_.absent.renormalize);
+    if (!rule_.score_name.empty() && router.score == kernels::RouterScore::kSoftmax) {
+      router.renormalize = true;
+    }
     if (!rule_.smallest_sum.empty()) {
       router.smallest_sum = static_cast<float>(
           fields_.Positive(std::string(rule_.smallest_sum).c_str(), rule_.absent.smallest_sum));
@@ -78,6 +105,12 @@ class Reader {
     if (!rule_.scale.empty()) {
       router.scale =
           static_cast<float>(fields_.Number(std::string(rule_.scale).c_str(), rule_.absent.scale));
+    }
+    if (!rule_.logit_cap.empty()) {
+      const std::string field(rule_.logit_cap);
+      const double cap = fields_.Number(field.c_str(), 0.0);
+      if (cap < 0) fields_.FailValue(field.c_str(), "a number of at least 0");
+      router.logit_cap = static_cast<float>(cap);
     }
     if (rule_.score == kernels::RouterScore::kSparseMixer) {
       if (router.num_chosen != 2) fields_.FailValue(std::string(rule_.num_chosen).c_str(), "2");

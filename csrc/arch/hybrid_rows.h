@@ -104,12 +104,61 @@ constexpr ArchSpec Qwen3Next() {
   return spec;
 }
 
+// ---- OLMo Hybrid: linear layers have norms in front of their blocks, others behind them ----
+
+inline constexpr ProjectionName kOlmoDelta[] = {
+    {"linear_attn.q_proj", LinearRole::kDeltaInputs, Rows::kDeltaKeys},
+    {"linear_attn.k_proj", LinearRole::kDeltaInputs, Rows::kDeltaKeys},
+    {"linear_attn.v_proj", LinearRole::kDeltaInputs, Rows::kDeltaValues},
+    {"linear_attn.g_proj", LinearRole::kDeltaInputs, Rows::kDeltaValues},
+    {"linear_attn.b_proj", LinearRole::kDeltaGates, Rows::kDeltaHeads},
+    {"linear_attn.a_proj", LinearRole::kDeltaGates, Rows::kDeltaHeads},
+    {"linear_attn.o_proj", LinearRole::kDeltaOut, Rows::kHidden},
+};
+inline constexpr auto kOlmoHybridProjections = Join(kSeparateQkv, kOut, kOlmoDelta, kSeparateFfn);
+inline constexpr auto kOlmoHybridNorms = Join(kPreNorms, kPostNorms, kQkNorms);
+inline constexpr VectorName kOlmoHybridVectors[] = {
+    {"linear_attn.q_conv1d.weight", VectorRole::kConvolution},
+    {"linear_attn.k_conv1d.weight", VectorRole::kConvolution},
+    {"linear_attn.v_conv1d.weight", VectorRole::kConvolution},
+    {"linear_attn.A_log", VectorRole::kDecay},
+    {"linear_attn.dt_bias", VectorRole::kDecayBias},
+    {"linear_attn.o_norm.weight", VectorRole::kDeltaNorm},
+};
+// That of the memory of transformers, and those of the first folders.
+inline constexpr OtherName kOlmoHybridOtherNames[] = {
+    {".q_conv1d.", ".conv1d."},
+    {"input_layernorm", "attention_layer_norm"},
+    {"post_attention_layernorm", "feedforward_layer_norm"},
+};
+
+constexpr ArchSpec OlmoHybrid() {
+  return {.architecture = "OlmoHybridForCausalLM",
+          .projections = kOlmoHybridProjections,
+          .norms = kOlmoHybridNorms,
+          .other_names = kOlmoHybridOtherNames,
+          .vectors = kOlmoHybridVectors,
+          .qk_norm = QkNorm::kWholeProjection,
+          .norms_follow_states = true,
+          .qkv_bias = kAttentionBias,
+          .out_bias = kAttentionBias,
+          .rope_rule = RopeRule::kUnlessNull,
+          .has_delta_layers = true,
+          .is_olmo_delta = true,
+          .delta_norm_eps = 1e-5,
+          .defaults = {.vocab_size = 100352,
+                       .ffn_size = 11008,
+                       .num_attention_heads = 30,
+                       .max_position_embeddings = 65536}};
+}
+
 inline constexpr ArchSpec kHybridRows[] = {
     WithDeltaLayers("Qwen3_5ForCausalLM"),
     WithText(WithDeltaLayers("Qwen3_5ForConditionalGeneration")),
     WithDeltaLayersAndExperts("Qwen3_5MoeForCausalLM"),
     WithText(WithDeltaLayersAndExperts("Qwen3_5MoeForConditionalGeneration")),
     Qwen3Next(),
+    OlmoHybrid(),
 };
 
 }  // namespace mlc_native

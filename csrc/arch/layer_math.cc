@@ -143,13 +143,37 @@ bool ReadSwitch(const ConfigFields& fields, const Switch& rule) {
                             : fields.Bool(std::string(rule.field).c_str(), rule.absent);
 }
 
+// A yes or a name.
+AttentionGates ReadAttentionGates(const ConfigFields& fields, const ArchSpec& arch) {
+  if (arch.attention_gates_field.empty()) {
+    return ReadSwitch(fields, arch.has_attention_gates) ? arch.attention_gates
+                                                        : AttentionGates::kNone;
+  }
+  const std::string field(arch.attention_gates_field);
+  const JsonValue* const value = fields.Find(field.c_str());
+  const bool is_name = value != nullptr && value->is_string();
+  const std::string name = is_name                            ? value->AsString()
+                           : fields.Bool(field.c_str(), true) ? "per-head"
+                                                              : "";
+  if (name == "per-head") return AttentionGates::kOfHeads;
+  if (name != "per-element")
+    fields.FailValue(field.c_str(), "true, \"per-head\" or \"per-element\"");
+  return AttentionGates::kOfElements;
+}
+
 void ReadNorms(const ConfigFields& fields, ModelConfig& config) {
   const ArchSpec& arch = *config.arch;
   config.norm_eps =
       static_cast<float>(ReadMultiplier(fields, arch.norm_eps_field, arch.defaults.norm_eps));
+  config.norm_kind = arch.norm_kind;
+  constexpr char kRmsEps[] = "rms_norm_eps";
+  if (arch.is_rms_with_eps && fields.Has(kRmsEps)) {
+    config.norm_kind = NormKind::kRms;
+    config.norm_eps = static_cast<float>(fields.Positive(kRmsEps, std::nullopt));
+  }
   config.has_post_norms = ReadSwitch(fields, arch.has_post_norms);
   if (ReadSwitch(fields, arch.has_qk_norm)) config.qk_norm = arch.qk_norm;
-  if (ReadSwitch(fields, arch.has_attention_gates)) config.attention_gates = arch.attention_gates;
+  config.attention_gates = ReadAttentionGates(fields, arch);
 }
 
 }  // namespace

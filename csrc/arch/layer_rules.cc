@@ -3,17 +3,21 @@
 #include <algorithm>
 #include <string>
 
+#include "arch/expert_config.h"
 #include "arch/rope_config.h"
 
 namespace mlc_native {
 namespace {
 
 using Layers = std::vector<LayerConfig>;
+constexpr char kDensePattern[] = "prefix_dense_sliding_window_pattern";
 
 void ReadNoRopeLayers(const ConfigFields& fields, const ArchSpec& arch, Layers& layers) {
   if (arch.rope_rule == RopeRule::kNoLayer ||
       (arch.rope_rule == RopeRule::kIfNamed &&
-       fields.String("position_embedding_type", "") != "rope")) {
+       fields.String("position_embedding_type", "") != "rope") ||
+      (arch.rope_rule == RopeRule::kUnlessNull &&
+       RopeParameters(fields, arch).IsNull("rope_theta"))) {
     for (LayerConfig& layer : layers) layer.rope = LayerConfig::kNoRope;
   }
   if (arch.rope_rule != RopeRule::kFieldSays) return;
@@ -42,6 +46,9 @@ std::vector<bool> DefaultWindows(const ConfigFields& fields, const ArchSpec& arc
   const int64_t usual = arch.defaults.sliding_window_pattern;
   const std::string field(arch.window_pattern_field);
   const int64_t nth = field.empty() ? usual : fields.Integer(field.c_str(), usual, 1, kMaxLayers);
+  const bool of_kind = rule == WindowRule::kEveryButNthOfKind;
+  const int64_t num_dense = of_kind ? fields.Integer("first_k_dense_replace", 0, 0, kMaxLayers) : 0;
+  const int64_t nth_dense = of_kind ? fields.Integer(kDensePattern, 1, 1, kMaxLayers) : 1;
   std::vector<bool> has(layers.size());
   for (int64_t i = 0; i < num_layers; ++i) {
     const bool has_rope = layers[static_cast<size_t>(i)].rope != LayerConfig::kNoRope;
@@ -55,6 +62,8 @@ std::vector<bool> DefaultWindows(const ConfigFields& fields, const ArchSpec& arc
         (rule == WindowRule::kWithoutRope && window > 0 && !has_rope) ||
         (rule == WindowRule::kEveryButNth && (i + 1) % nth != 0) ||
         (rule == WindowRule::kEveryButNthIfAny && window > 0 && (i + 1) % nth != 0) ||
+        (rule == WindowRule::kEveryButFirstAndNth && i > 0 && (i + 1) % nth != 0) ||
+        (of_kind && (i < num_dense ? (i + 1) % nth_dense : (i - num_dense + 1) % nth) != 0) ||
         (rule == WindowRule::kEveryButFirstOfN && i % nth != 0) ||
         (rule == WindowRule::kEveryFourth && i > 0 && i % 4 == 0) ||
         (rule == WindowRule::kEveryButSecondOfFour && i > 0 && i % 4 != 1 && i + 1 < num_layers);
@@ -111,6 +120,24 @@ void ReadChunks(const ConfigFields& fields, Layers& layers) {
   }
 }
 
+// Where rope_rule says so.
+void LeaveRopesToWindows(const ConfigFields& fields, const ArchSpec& arch, bool has_window,
+                         Layers& layers) {
+  const RopeRule rule = arch.rope_rule;
+  const bool or_dense = rule == RopeRule::kInWindowsOrDense;
+  if (rule != RopeRule::kInWindows && !or_dense &&
+      (rule != RopeRule::kInWindowsIfAny || !has_window)) {
+    return;
+  }
+  std::vector<bool> sparse(layers.size(), true);
+  if (or_dense && fields.Integer(kDensePattern, 1, 1, kMaxLayers) == 1) {
+    sparse = ReadSparseLayers(fields, arch.experts, layers.size());
+  }
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i].window.size == 0 && sparse[i]) layers[i].rope = LayerConfig::kNoRope;
+  }
+}
+
 void ReadWindows(const ConfigFields& fields, const ArchSpec& arch, Layers& layers) {
   const WindowRule rule = arch.window_rule;
   if (rule == WindowRule::kNever) return;
@@ -119,9 +146,13 @@ void ReadWindows(const ConfigFields& fields, const ArchSpec& arch, Layers& layer
                            rule == WindowRule::kFromLayer || rule == WindowRule::kWithoutRope;
   const bool has_window = !fields.IsNull("sliding_window") &&
                           (!is_optional || fields.Bool("use_sliding_window", false));
-  const int64_t window =
+  int64_t window =
       has_window ? fields.Integer("sliding_window", arch.defaults.sliding_window, 1, kMaxPositions)
                  : 0;
+  constexpr char kBefore[] = "sliding_window_size";
+  if (arch.reads_window_before && fields.Has(kBefore)) {
+    window = fields.Integer(kBefore, std::nullopt, 0, kMaxPositions - 1) + 1;
+  }
   const bool by_type = rule != WindowRule::kAllLayers && fields.Has("layer_types");
   std::vector<bool> has =
       rule == WindowRule::kLocal ? LocalLayers(fields, layers.size())
@@ -134,11 +165,7 @@ void ReadWindows(const ConfigFields& fields, const ArchSpec& arch, Layers& layer
     layers[i].window = window;
     if (arch.local_rope) layers[i].rope = 1;
   }
-  const RopeRule ropes = arch.rope_rule;
-  if (ropes != RopeRule::kInWindows && (ropes != RopeRule::kInWindowsIfAny || window == 0)) return;
-  for (LayerConfig& layer : layers) {
-    if (layer.window.size == 0) layer.rope = LayerConfig::kNoRope;
-  }
+  LeaveRopesToWindows(fields, arch, window > 0, layers);
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ struct LayerConfig {
   bool is_recurrent = false;
   bool attends_beside = false;  // it has a state beside keys and values instead
   // Sizes of its own; 0: those of ModelConfig.
+  int64_t own_heads = 0;  // of queries
   int64_t own_head_dim = 0;
   int64_t own_kv_heads = 0;
   int64_t own_ffn_size = 0;
@@ -51,8 +52,8 @@ struct LayerConfig {
   bool has_own_kv() const { return attends() && !reads_other_kv(); }
   // Whether all that is computed is as in a layer that says nothing of its own.
   bool has_usual_sizes() const {
-    return own_head_dim == 0 && own_kv_heads == 0 && own_ffn_size == 0 && !reads_other_kv() &&
-           !keys_are_values;
+    return own_heads == 0 && own_head_dim == 0 && own_kv_heads == 0 && own_ffn_size == 0 &&
+           !reads_other_kv() && !keys_are_values;
   }
 };
 

@@ -73,6 +73,49 @@ void CheckKinds(const ConfigFields& fields, const ModelConfig& config) {
   }
 }
 
+void ReadQueryHeads(const ConfigFields& fields, ModelConfig& config) {
+  const std::string field(config.arch->layer_heads_field);
+  if (field.empty() || !fields.Has(field.c_str())) return;
+  const std::vector<int64_t> heads = fields.Sizes(field.c_str());
+  const int64_t most = kMaxDimension / config.head_dim;
+  const auto is_wrong = [&](int64_t count) {
+    return count < 1 || count > most || count % config.num_kv_heads != 0;
+  };
+  if (heads.size() != config.layers.size() || std::ranges::any_of(heads, is_wrong)) {
+    fields.Fail(
+        field, "must be a list of \"num_hidden_layers\" = " + std::to_string(config.layers.size()) +
+                   " integers in [1, " + std::to_string(most) +
+                   "] that \"num_key_value_heads\" = " + std::to_string(config.num_kv_heads) +
+                   " divides");
+  }
+  for (size_t i = 0; i < heads.size(); ++i) {
+    config.layers[i].own_heads = OwnSize(heads[i], config.num_heads);
+  }
+}
+
+void ReadValueDim(const ConfigFields& fields, ModelConfig& config) {
+  const int64_t absent = config.arch->defaults.value_head_dim;
+  if (absent == 0) return;
+  const int64_t dim = fields.Integer("v_head_dim", absent, 1, config.head_dim);
+  config.stored_value_dim = OwnSize(dim, config.head_dim);
+}
+
+// The decoder's number becomes that of windows.
+void ReadWindowKvHeads(const ConfigFields& fields, ModelConfig& config) {
+  if (!config.arch->reads_window_kv_heads) return;
+  constexpr char kField[] = "swa_num_key_value_heads";
+  const int64_t others = config.num_kv_heads;
+  config.num_kv_heads = fields.Integer(kField, 2 * others, 1, kMaxDimension / config.head_dim);
+  if (config.num_heads % config.num_kv_heads != 0) {
+    fields.Fail(kField, "= " + std::to_string(config.num_kv_heads) +
+                            " must be a divisor of \"num_attention_heads\" = " +
+                            std::to_string(config.num_heads));
+  }
+  for (LayerConfig& layer : config.layers) {
+    if (layer.window.size == 0) layer.own_kv_heads = OwnSize(others, config.num_kv_heads);
+  }
+}
+
 void ReadSharing(const ConfigFields& fields, ModelConfig& config) {
   const auto num_layers = std::ssize(config.layers);
   const int64_t absent = config.arch->defaults.num_kv_shared_layers;
@@ -141,6 +184,9 @@ void ReadHeadsOfLayers(const ConfigFields& fields, ModelConfig& config) {
 }  // namespace
 
 void ReadLayerSizes(const ConfigFields& fields, ModelConfig& config) {
+  ReadQueryHeads(fields, config);
+  ReadValueDim(fields, config);
+  ReadWindowKvHeads(fields, config);
   if (config.arch->reads_layer_sizes) ReadHeadsOfLayers(fields, config);
   if (config.arch->reads_ffn_sizes) ReadFfnSizes(fields, config);
   if (!config.arch->shares_last_keys) return;

@@ -17,9 +17,19 @@ std::vector<double> ReadList(const ConfigFields& fields, const char* field, size
   return numbers;
 }
 
+// What reads the values has the factor in their place: it is stored in more bits than they are.
+void ReadScaleOfValues(const ConfigFields& fields, ModelConfig& config) {
+  const Multipliers& names = config.arch->multipliers;
+  const std::string field(names.values);
+  if (field.empty() || fields.IsNull(field.c_str())) return;
+  config.matrix_scales = {
+      .attention_out = static_cast<float>(fields.Number(field.c_str(), names.absent_values))};
+}
+
 }  // namespace
 
 void ReadMatrixScales(const ConfigFields& fields, ModelConfig& config) {
+  ReadScaleOfValues(fields, config);
   if (!config.arch->reads_matrix_scales) return;
   const auto number = [&](const char* field) { return fields.Number(field, 1.0); };
   const std::vector<double> mamba = ReadList(fields, "ssm_multipliers", 5);

@@ -146,8 +146,9 @@ void ReadLatentSizes(const ConfigFields& fields, ModelConfig& config) {
 // That of the first layer where layers have sizes of their own (ReadLayerSizes).
 int64_t ReadFfnSize(const ConfigFields& fields, const ModelConfig& config, int64_t absent) {
   const ArchSpec& arch = *config.arch;
-  const bool has_block = arch.adjusts_ffn_size && fields.Has("block_ff_dim");
-  const std::string field = has_block ? "block_ff_dim" : std::string(arch.ffn_size_field);
+  const std::string own(arch.own_ffn_size_field);
+  const bool has_own = !own.empty() && fields.Has(own.c_str());
+  const std::string field = has_own ? own : std::string(arch.ffn_size_field);
   const JsonValue* const value = fields.Find(field.c_str());
   if (arch.reads_ffn_sizes && value != nullptr && value->is_array()) {
     const std::vector<int64_t> sizes = fields.Sizes(field.c_str());

@@ -67,6 +67,8 @@ struct DeltaConfig {
   // Of Kimi Delta Attention: from how many numbers each the decays of the channels and the output
   // gates come, of which it takes the sigmoids. 0: a head has one decay.
   int64_t gate_rank = 0;
+  float beta_scale = 1;  // of how much a row writes
+  float norm_eps = 0;    // of what the heads give
 
   bool decays_channels() const { return gate_rank > 0; }
   int64_t keys_size() const { return num_key_heads * key_dim; }
@@ -164,12 +166,15 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t ffn_size = 0;
+  // These, head_dim and ffn_size: of layers without sizes of their own.
   int64_t num_heads = 0;
-  int64_t num_kv_heads = 0;  // this, head_dim and ffn_size: of layers without sizes of their own
+  int64_t num_kv_heads = 0;
   int64_t num_kv_parts = 1;  // of several devices: those that have different KV heads
   int64_t head_dim = 0;
+  int64_t stored_value_dim = 0;  // elements of a head's values that are not 0; 0: all of head_dim
   int64_t max_positions = 0;
 
+  NormKind norm_kind = NormKind::kRms;
   float norm_eps = 0;           // of norms within a block: of its output, of q and k
   float residual_norm_eps = 0;  // of norms of the residual
   kernels::Activation activation = kernels::Activation::kSilu;
@@ -237,6 +242,9 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
            !(query_scaling.without_rope && layer.rope != LayerConfig::kNoRope);
   }
   // Those of a layer.
+  int64_t heads_of(const LayerConfig& layer) const {
+    return layer.own_heads != 0 ? layer.own_heads : num_heads;
+  }
   int64_t head_dim_of(const LayerConfig& layer) const {
     return layer.own_head_dim != 0 ? layer.own_head_dim : head_dim;
   }
@@ -246,7 +254,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t ffn_size_of(const LayerConfig& layer) const {
     return layer.own_ffn_size != 0 ? layer.own_ffn_size : ffn_size;
   }
-  int64_t q_size(const LayerConfig& layer) const { return num_heads * head_dim_of(layer); }
+  int64_t q_size(const LayerConfig& layer) const { return heads_of(layer) * head_dim_of(layer); }
   int64_t kv_size(const LayerConfig& layer) const {
     return kv_heads_of(layer) * head_dim_of(layer);
   }
@@ -259,6 +267,10 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   }
   // The last layer that has keys and values of its own, or a state.
   size_t last_writer() const;
+  // Of the layer that has most of them.
+  int64_t most_heads() const {
+    return Widest([&](const LayerConfig& layer) { return heads_of(layer); });
+  }
   // The largest of what `size` gives of the layers; 0 without layers.
   template <typename Size>
   int64_t Widest(const Size& size) const {
@@ -276,8 +288,8 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t elements_per_gate() const {
     return attention_gates == AttentionGates::kOfHeads ? head_dim : 1;
   }
-  int64_t attention_gates_size() const {
-    return gates_attention() ? q_size() / elements_per_gate() : 0;
+  int64_t attention_gates_size(const LayerConfig& layer) const {
+    return gates_attention() ? q_size(layer) / elements_per_gate() : 0;
   }
   // Of latent attention: columns of kQkv's output that queries come from, all of them, those of
   // kQueryUp's, of what would make all keys and values, and of all values.
@@ -325,18 +337,21 @@ ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const Co
 // Throws LoadError.
 void ReadLayerMath(const ConfigFields& fields, bool gelu_is_tanh, ModelConfig& config);
 
-// Of a family with arch.reads_layer_sizes, sets what the layers have of their own. Requires: the
-// decoder's sizes and the windows of its layers are known. Throws LoadError.
+// Of a family with fields of them, sets what the layers have of
+// their own. Requires: the decoder's sizes and the windows of its layers are known. Throws
+// LoadError.
 //
-// Fields: per_layer_config, with an object for each layer whose head_dim or num_key_value_heads is
-// its own, as transformers writes it; or global_head_dim and, with attention_k_eq_v,
-// num_global_key_value_heads, of the layers without a window. The projection of keys gives the
-// values, too, in layers without a window if attention_k_eq_v.
+// Fields: v_head_dim of a family with a default of it; swa_num_key_value_heads (absent: twice as
+// many as others have) of one with arch.reads_window_kv_heads; arch.layer_heads_field, with the
+// number of query heads of each layer. Otherwise: per_layer_config, with an object for each layer
+// whose head_dim or num_key_value_heads is its own, as transformers writes it; or global_head_dim
+// and, with attention_k_eq_v, num_global_key_value_heads, of the layers without a window. The
+// projection of keys gives the values, too, in layers without a window if attention_k_eq_v.
 //
 // With arch.shares_last_keys, the last num_kv_shared_layers read the keys and values of the last
-// layer of their kind in front of them; in the former families they have feed-forward blocks of
-// twice the size if use_double_wide_mlp. With arch.reads_ffn_sizes, intermediate_size may be a
-// list.
+// layer of their kind in front of them; in families with arch.reads_layer_sizes they have
+// feed-forward blocks of twice the size if use_double_wide_mlp. With arch.reads_ffn_sizes,
+// intermediate_size may be a list.
 void ReadLayerSizes(const ConfigFields& fields, ModelConfig& config);
 
 // Of a family with arch.cuts_gates, sets which layers cut their gates. Throws LoadError.
@@ -378,11 +393,12 @@ void ReadShortConvolutions(const ConfigFields& fields, ModelConfig& config);
 // layer_types, all but those of attn_layer_indices. Fields: those of arch.mamba, time_step_limit.
 void ReadMamba(const ConfigFields& fields, ModelConfig& config);
 
-// Of a family with arch.reads_matrix_scales, sets config.matrix_scales. Throws LoadError.
+// Of a family with arch.reads_matrix_scales or Multipliers::values, sets config.matrix_scales.
+// Throws LoadError.
 //
-// Fields: attention_in_multiplier, key_multiplier, attention_out_multiplier, ssm_in_multiplier,
-// ssm_multipliers (five), ssm_out_multiplier, mlp_multipliers (of the gates, and of what down
-// gives).
+// Fields of the former: attention_in_multiplier, key_multiplier, attention_out_multiplier,
+// ssm_in_multiplier, ssm_multipliers (five), ssm_out_multiplier, mlp_multipliers (of the gates, and
+// of what down gives).
 void ReadMatrixScales(const ConfigFields& fields, ModelConfig& config);
 
 // Of a family with arch.has_single_blocks: a layer for each entry of layers_block_type, or for each

@@ -86,7 +86,7 @@ int64_t ModelConfig::linear_rows(const LayerConfig& layer, LinearRole role) cons
   switch (role) {
     case LinearRole::kQkv:
       if (latent) return latent_size();
-      return attention_gates_size() + qkv_size(layer) -
+      return attention_gates_size(layer) + qkv_size(layer) -
              (layer.keys_are_values ? kv_size(layer) : 0);
     case LinearRole::kGateUp:
       return (arch->plain_ffn ? 1 : 2) * ffn_size_of(layer);
@@ -211,6 +211,11 @@ bool ModelConfig::has_norm(const LayerConfig& layer, NormRole role) const {
   if (IsOfExpertsBeside(role)) return layer.has_experts;
   if (role == NormRole::kAttentionOut) return layer.attends();
   if (role == NormRole::kFfnDown) return layer.has_dense_ffn();
+  if (arch->norms_follow_states) {
+    const bool is_pre = role == NormRole::kPreAttention || role == NormRole::kPreFfn;
+    const bool is_post = role == NormRole::kPostAttention || role == NormRole::kPostFfn;
+    if (is_pre || is_post) return is_pre == layer.is_recurrent;
+  }
   const bool is_of_kv = role == NormRole::kK || role == NormRole::kV;
   if (is_of_kv ? !layer.has_own_kv() : role == NormRole::kQ && !layer.attends()) return false;
   if (role == NormRole::kQ || role == NormRole::kK) {
@@ -235,7 +240,7 @@ std::vector<int64_t> ModelConfig::norm_shape(const LayerConfig& layer, NormRole 
     return {norm_within_size(layer, role)};
   }
   if (role != NormRole::kQ && role != NormRole::kK) return {hidden_size};
-  const int64_t heads = role == NormRole::kQ ? num_heads : kv_heads_of(layer);
+  const int64_t heads = role == NormRole::kQ ? heads_of(layer) : kv_heads_of(layer);
   const int64_t size = head_dim_of(layer);
   switch (qk_norm) {
     case QkNorm::kWholeProjection:

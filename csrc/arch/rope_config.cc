@@ -59,9 +59,7 @@ struct RopeReader {
     // That of Mistral 4 is of a head with its other elements, and says the same as head_dim here.
     if (arch.latent.exists && arch.reads_partial_rotary_factor) return head_dim;
     if (arch.proportional_rope) return EvenDim(params, head_dim);
-    const double part = params.Positive(
-        "partial_rotary_factor",
-        fields.Positive(std::string(arch.partial_rotary_field).c_str(), PartWithoutField()));
+    const double part = params.Positive("partial_rotary_factor", PartOutside());
     if (part > 1.0) params.FailValue("partial_rotary_factor", "a number in (0, 1]");
     if (part != 1.0 && !arch.reads_partial_rotary_factor) {
       params.Fail("partial_rotary_factor",
@@ -152,6 +150,12 @@ struct RopeReader {
     rope.attention_factor = params.Positive(
         "attention_factor",
         rope.factor <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(rope.factor) / context));
+  }
+
+  // Of a head, where the rope's parameters do not say it.
+  double PartOutside() const {
+    if (arch.partial_rotary_field.empty()) return arch.defaults.partial_rotary_factor;
+    return fields.Positive(std::string(arch.partial_rotary_field).c_str(), PartWithoutField());
   }
 
   // Null is all of them. The first releases of MiniMax-M2 state the number of dimensions instead of

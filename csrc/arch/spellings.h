@@ -72,7 +72,7 @@ struct ProjectionName {
   LinearRole role;
   Rows rows;
   std::string_view ending = ".weight";
-  std::string_view bias_ending = ".bias";
+  std::string_view bias_ending = ".bias";  // empty: its part of a bias is 0
   // The tensor is [columns, rows], or, of all experts, [experts, columns, rows]; of these, the rows
   // may alternate between those of the first half and those of the second (gate and up). Matrices
   // that are stored as MXFP4 or as integers are not transposed.

@@ -6,7 +6,6 @@ namespace mlc_native {
 namespace {
 
 constexpr UnsupportedArchitecture kTable[] = {
-    {"OlmoHybridForCausalLM", "linear attention with convolutions of their own for q, k and v"},
     {"MiniMaxForCausalLM", "layers with linear attention (lightning attention)"},
     {"MiniMaxText01ForCausalLM", "layers with linear attention (lightning attention)"},
     {"BailingHybridForCausalLM", "layers with linear attention (lightning attention)"},
@@ -21,13 +20,10 @@ constexpr UnsupportedArchitecture kTable[] = {
     {"LongcatFlashForCausalLM", "two blocks of latent attention in a layer"},
     {"Gemma4AssistantForCausalLM", "the keys and values of the model that it drafts for"},
     {"Gemma4UnifiedAssistantForCausalLM", "the keys and values of the model that it drafts for"},
-    {"Cohere2MoeForCausalLM", "the mean of chosen and shared experts, and RMSNorm"},
     {"Ernie4_5_VLMoeForConditionalGeneration", "experts of texts beside those of images"},
     {"Ernie4_5_VL_MoeForConditionalGeneration", "experts of texts beside those of images"},
     {"JetMoeForCausalLM", "attention with experts"},
     {"AXK2ForCausalLM", "norms with gates"},
-    {"LagunaForCausalLM", "a gate of what attention gives, and numbers of heads of each layer"},
-    {"MiMoV2FlashForCausalLM", "numbers of KV heads of each layer, with values shorter than keys"},
     {"MllamaForConditionalGeneration", "cross-attention to images"},
     {"MllamaForCausalLM", "cross-attention to images"},
     {"BertModel", "attention in both directions: it makes embeddings"},

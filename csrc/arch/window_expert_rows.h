@@ -1,5 +1,5 @@
 // Rows of arch_table.cc: families with experts whose layers with a window have rope and whose
-// others have none.
+// others have none, mostly.
 #pragma once
 
 #include "arch/dense_rows.h"
@@ -90,6 +90,35 @@ constexpr ArchSpec Kolibri() {
                        .sliding_window_pattern = 5}};
 }
 
-inline constexpr ArchSpec kWindowExpertRows[] = {Flint(), Kolibri()};
+// Blocks are parallel, as in Cohere 2. The experts of a row and the shared one may be averaged.
+constexpr ArchSpec Cohere2Moe() {
+  ArchSpec spec = Cohere2();
+  spec.architecture = "Cohere2MoeForCausalLM";
+  spec.own_ffn_size_field = "prefix_dense_intermediate_size";
+  spec.is_rms_with_eps = true;
+  spec.window_rule = WindowRule::kEveryButNthOfKind;
+  spec.rope_rule = RopeRule::kInWindowsOrDense;
+  spec.experts = {.num_experts = "num_experts",
+                  .ffn_size = "intermediate_size",
+                  .num_shared = "num_shared_experts",
+                  .renormalize = "norm_topk_prob",
+                  .score_name = "expert_selection_fn",
+                  .combination = "shared_expert_combination_strategy",
+                  .layers = SparseLayers::kListedOrBehindFirst,
+                  .judges_logits = true,
+                  .spellings = kDeepSeekV2Spellings,
+                  .absent = {.num_experts = 8,
+                             .num_chosen = 2,
+                             .ffn_size = 22528,
+                             .renormalize = true,
+                             .first_sparse = 0}};
+  spec.defaults.vocab_size = 256000;
+  spec.defaults.ffn_size = 22528;
+  spec.defaults.num_attention_heads = 64;
+  spec.defaults.head_dim = 128;
+  return spec;
+}
+
+inline constexpr ArchSpec kWindowExpertRows[] = {Flint(), Kolibri(), Cohere2Moe()};
 
 }  // namespace mlc_native

@@ -41,7 +41,7 @@ void RunHead(const CpuKernels& isa, const DeltaArgs& a, const DeltaSequence& s, 
   const float rate = -std::exp(a.decay[head]);
   const auto prepare = [&](DeltaChunk* chunk, int64_t i, int64_t row) {
     const float* const gates = a.gates + row * a.ld_gates + head;
-    chunk->beta[i] = 1.0f / (1.0f + std::exp(-gates[0]));
+    chunk->beta[i] = a.beta_scale / (1.0f + std::exp(-gates[0]));
     if (a.shape.decays_channels) return;
     chunk->decay[i] = std::exp(rate * Softplus(gates[a.shape.value_heads] + a.decay_bias[head]));
   };

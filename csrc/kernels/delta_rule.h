@@ -5,7 +5,7 @@
 //
 //   [q | k | v] = silu(convolution over this row and the conv_width - 1 rows before it)
 //   q = q / |q| / sqrt(key_dim),  k = k / |k|
-//   decay = e^(-e^A softplus(a + bias)),  beta = sigmoid(b)
+//   decay = e^(-e^A softplus(a + bias)),  beta = beta_scale sigmoid(b)
 //   S = decay S + k (beta (v - decay S^T k))^T
 //   o = RMSNorm(S^T q) * silu(z)
 //
@@ -79,7 +79,8 @@ struct DeltaArgs {
   const float* convolution = nullptr;  // [conv_width, channels]
   const float* decay = nullptr;        // [value_heads]: A
   const float* decay_bias = nullptr;   // [shape.decays()]
-  const float* norm = nullptr;         // [value_dim]: its weight
+  float beta_scale = 1.0f;
+  const float* norm = nullptr;  // [value_dim]: its weight
   float norm_eps = 1e-6f;
   float* out = nullptr;  // [m, values]
   int64_t ldo = 0;

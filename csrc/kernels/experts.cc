@@ -58,10 +58,15 @@ class RowRouter {
   }
 
  private:
+  float Capped(float logit) const {
+    const float cap = rule_.logit_cap;
+    return cap > 0 ? cap * std::tanh(logit / cap) : logit;
+  }
+
   void Score(const float* logits) {
     if (rule_.score == RouterScore::kSigmoid) {
       for (int64_t i = 0; i < rule_.num_experts; ++i) {
-        scores_[i] = 1.0f / (1.0f + std::exp(-logits[i]));
+        scores_[i] = 1.0f / (1.0f + std::exp(-Capped(logits[i])));
       }
       return;
     }

@@ -291,7 +291,7 @@ struct ActivateArgs {
 };
 MLC_NATIVE_PRIVATE_API void Activate(const Cpu& cpu, const ActivateArgs& args);
 
-// x[m, i] *= sigmoid(gate[m, i / per_gate]). They do not overlap.
+// x[m, i] *= sigmoid(gate[m, i / per_gate]), or likewise softplus. They do not overlap.
 struct GateArgs {
   const float* gate = nullptr;
   int64_t ld_gate = 0;
@@ -300,6 +300,7 @@ struct GateArgs {
   int64_t m = 0;
   int64_t n = 0;
   int64_t per_gate = 1;  // divides n
+  bool softplus = false;
 };
 MLC_NATIVE_PRIVATE_API void Gate(const Cpu& cpu, const GateArgs& args);
 
@@ -396,7 +397,7 @@ MLC_NATIVE_PRIVATE_API void PagedAttention(const Cpu& cpu, const KvPages& kv,
 // ---- Mixtures of experts (experts.h has the rest) ----
 
 // out[i, n] = the sum over j of weights[i, j] * x[places[i, j], n], in the order of j, and then
-// sigmoid(shared_gate[i]) * shared[i, n]. out overlaps neither x nor shared.
+// shared_scale * sigmoid(shared_gate[i]) * shared[i, n]. out overlaps neither x nor shared.
 struct MixArgs {
   const float* x = nullptr;
   int64_t ldx = 0;
@@ -405,6 +406,7 @@ struct MixArgs {
   int64_t num_chosen = 0;
   const float* shared = nullptr;  // null: none
   int64_t ld_shared = 0;
+  float shared_scale = 1.0f;
   const float* shared_gate = nullptr;  // null: its factor is 1
   int64_t ld_gate = 0;
   float* out = nullptr;

@@ -30,6 +30,7 @@ struct RouterRule {
   float smallest_sum = 1e-20f;  // or by this if the sum is smaller
   float scale = 1.0f;           // of the weights, at last
   float jitter = 0.0f;          // of kSparseMixer
+  float logit_cap = 0.0f;       // of kSigmoid: x is cap * tanh(x / cap) first; 0: it stays
   bool judges_logits = false;   // experts are chosen by their logits; scores may be equal, rounded
 
   // Requires: these hold.
@@ -37,7 +38,8 @@ struct RouterRule {
     return num_experts >= 1 && num_experts <= kMaxExperts && num_groups >= 1 &&
            num_experts % num_groups == 0 && num_chosen_groups >= 1 &&
            num_chosen_groups <= num_groups && (num_judged == 1 || num_judged == 2) &&
-           num_chosen >= 1 && num_chosen <= num_experts / num_groups * num_chosen_groups;
+           num_chosen >= 1 && num_chosen <= num_experts / num_groups * num_chosen_groups &&
+           (logit_cap == 0 || (score == RouterScore::kSigmoid && !judges_logits));
   }
 };
 

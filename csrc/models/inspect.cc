@@ -107,7 +107,7 @@ std::vector<int64_t> ShapeInFile(const WeightSlot& slot, const WeightSource& sou
   const std::optional<CodeForm> codes = source.code_form();
   JoinedPlace place = slot.joined;
   if (codes && codes->is_mxfp4) place.transposed = false;
-  return place.StoredShape(slot.shape);
+  return place.StoredShape(slot.UnpaddedShape());
 }
 
 Kinds KindsOf(const WeightPlan& plan) {
@@ -153,6 +153,7 @@ void WriteOwnNumbers(const ModelConfig& config, JsonWriter* json) {
     json->Add("num_kv_heads_without_window", config.kv_heads_of(*own))
         .Add("head_dim_without_window", config.head_dim_of(*own));
   }
+  if (config.most_heads() > config.num_heads) json->Add("most_heads", config.most_heads());
   const auto num_sharing = std::ranges::count_if(config.layers, &LayerConfig::reads_other_kv);
   if (num_sharing > 0) json->Add("layers_that_share_keys", num_sharing);
   if (config.layer_inputs) json->Add("layer_input_size", config.layer_inputs->size);

@@ -19,6 +19,12 @@ int64_t QkvWidth(const ModelConfig& config) {
   return config.Widest([&](const LayerConfig& layer) { return config.qkv_size(layer); });
 }
 
+// Of the gates in front of them.
+int64_t GatesWidth(const ModelConfig& config) {
+  return config.Widest(
+      [&](const LayerConfig& layer) { return config.attention_gates_size(layer); });
+}
+
 // Of the queries, and of what attention gives.
 int64_t QueryWidth(const ModelConfig& config) {
   return config.Widest([&](const LayerConfig& layer) { return config.q_size(layer); });
@@ -98,7 +104,7 @@ int64_t LaurelWidth(const ModelConfig& config) {
 
 // Floats per row of what attention and the feed-forward block work on, one after the other.
 int64_t BlockWidth(const ModelConfig& config) {
-  const int64_t attention = config.attention_gates_size() + QkvWidth(config) + QueryWidth(config) +
+  const int64_t attention = GatesWidth(config) + QkvWidth(config) + QueryWidth(config) +
                             LatentWidth(config) + IndexWidth(config);
   const int64_t gate = config.layer_inputs ? 2 * config.layer_inputs->size : 0;
   const int64_t beside = config.arch->attends_beside_mamba ? attention : 0;
@@ -269,7 +275,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
   };
   const auto attention_bytes = static_cast<size_t>(config_.Widest([&](const LayerConfig& layer) {
     return static_cast<int64_t>(kernels::AlignUp(
-        kernels::AttentionWorkspaceBytes(pool_->num_threads(), config_.num_heads,
+        kernels::AttentionWorkspaceBytes(pool_->num_threads(), config_.heads_of(layer),
                                          config_.kv_heads_of(layer), config_.head_dim_of(layer))));
   }));
   size_t delta_bytes = 0;
@@ -335,7 +341,7 @@ kernels::KeyChoiceShape Transformer::ChoiceShape() const {
 // In the same memory, so that a long chunk's activations stay in the last-level cache.
 void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
   buffers_.ffn = {data, FfnWidth(config_)};
-  const int64_t gates = config_.attention_gates_size();
+  const int64_t gates = GatesWidth(config_);
   const int64_t width = gates + QkvWidth(config_);
   buffers_.gated_qkv = {data, width};
   buffers_.qkv = {data + gates, width};

@@ -61,7 +61,7 @@ class Transformer : public Model {
     Activations hidden;     // [rows, hidden]: a block's input
     Activations output;     // [rows, hidden]: its output; in the memory of `hidden`, except
                             // where both blocks of a layer read the same input
-    Activations gated_qkv;  // [rows, gates of q + q + 2 kv]
+    Activations gated_qkv;  // [rows, gates of q + q + 2 kv], the most of both that layers have
     Activations qkv;        // [rows, q + 2 kv], within it
     Activations attention;  // [rows, q]
     Activations latents;    // of latent attention (latent_heads.h), as the next two

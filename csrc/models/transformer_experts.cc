@@ -121,6 +121,7 @@ void Transformer::Ops::MixExperts() {
   if (experts.shared_ffn_size > 0) {
     mix.shared = buffers_.shared.data;
     mix.ld_shared = buffers_.shared.width;
+    mix.shared_scale = experts.shared_scale;
   }
   if (experts.shared_gate) {
     mix.shared_gate = buffers_.router.data + experts.router.num_experts;

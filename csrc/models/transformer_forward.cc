@@ -104,7 +104,7 @@ kernels::NormalizeArgs Transformer::Ops::Norm(const Activations& x,
                                               const Activations& y) const {
   kernels::NormalizeArgs args = Norm(x, norm.weight, y);
   args.bias = norm.bias;
-  args.subtract_mean = config_.arch->norm_kind == NormKind::kLayer;
+  args.subtract_mean = config_.norm_kind == NormKind::kLayer;
   return args;
 }
 
@@ -213,10 +213,10 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
   const Linear& linear = model_.weights_.layers[layer].linear(role);
   switch (role) {
     case LinearRole::kQkv:
-      return RunLinear(linear, *input_, config_.latent ? buffers_.latents : buffers_.gated_qkv);
+      return RunLinear(linear, *input_, config_.latent ? buffers_.latents : GatedQkv(layer));
     case LinearRole::kOut:
       if (config_.latent) MakeValues(layer);
-      if (config_.gates_attention()) GateAttention();
+      if (config_.gates_attention()) GateAttention(layer);
       NormalizeWithin(layer, NormRole::kAttentionOut, buffers_.attention);
       return RunLinear(linear, config_.latent ? buffers_.values : buffers_.attention,
                        buffers_.output);
@@ -331,7 +331,7 @@ void Transformer::Ops::AddHeadNorms(size_t layer, RowSteps* steps) const {
   const int64_t head_dim = config_.head_dim_of(sizes);
   float* q = buffers_.qkv.data;
   if (w.norm(NormRole::kQ).weight == nullptr) return;
-  steps->Add(HeadNorm(w.norm(NormRole::kQ).weight, q, config_.num_heads, head_dim));
+  steps->Add(HeadNorm(w.norm(NormRole::kQ).weight, q, config_.heads_of(sizes), head_dim));
   if (!sizes.has_own_kv()) return;
   const int64_t kv_heads = config_.kv_heads_of(sizes);
   float* const k = q + config_.q_size(sizes);
@@ -352,7 +352,7 @@ void Transformer::Ops::AddRope(size_t layer, RowSteps* steps) const {
   steps->Add(kernels::RopeArgs{.x = buffers_.qkv.data,
                                .ld = buffers_.qkv.width,
                                .m = num_rows_,
-                               .heads = config_.num_heads + kv_heads,  // side by side
+                               .heads = config_.heads_of(sizes) + kv_heads,  // side by side
                                .head_dim = config_.head_dim_of(sizes),
                                .rotary_dim = config_.ropes[rope].rotary_dim,
                                .positions = positions(),
@@ -361,14 +361,21 @@ void Transformer::Ops::AddRope(size_t layer, RowSteps* steps) const {
                                .interleaved = config_.arch->interleaved_rope});
 }
 
-void Transformer::Ops::GateAttention() {
-  remembered_.Add(kernels::GateArgs{.gate = buffers_.gated_qkv.data,
-                                    .ld_gate = buffers_.gated_qkv.width,
+Transformer::Activations Transformer::Ops::GatedQkv(size_t layer) const {
+  const Activations& qkv = buffers_.qkv;
+  return {qkv.data - config_.attention_gates_size(config_.layers[layer]), qkv.width};
+}
+
+void Transformer::Ops::GateAttention(size_t layer) {
+  const Activations gates = GatedQkv(layer);
+  remembered_.Add(kernels::GateArgs{.gate = gates.data,
+                                    .ld_gate = gates.width,
                                     .x = buffers_.attention.data,
                                     .ldx = buffers_.attention.width,
                                     .m = num_rows_,
-                                    .n = config_.q_size(),
-                                    .per_gate = config_.elements_per_gate()});
+                                    .n = config_.q_size(config_.layers[layer]),
+                                    .per_gate = config_.elements_per_gate(),
+                                    .softplus = config_.arch->softplus_gates});
 }
 
 void Transformer::Ops::RotateAndWriteKv(size_t layer) {
@@ -412,7 +419,7 @@ void Transformer::Ops::Attend(size_t layer) {
       .ldq = buffers_.qkv.width,
       .out = buffers_.attention.data,
       .ldo = buffers_.attention.width,
-      .q_heads = config_.num_heads,
+      .q_heads = config_.heads_of(config_.layers[layer]),
       .scale = config_.attention_scale,
       .soft_cap = config_.attention_soft_cap,
       .window = config_.layers[layer].window,

@@ -139,7 +139,9 @@ class Transformer::Ops {
     const int64_t column = config_.delta->conv_size() + index * config_.delta->gate_rank;
     return {.data = buffers_.delta_inputs.data + column, .width = buffers_.delta_inputs.width};
   }
-  void GateAttention();
+  // Rows of the gates of a layer and, behind them, of its q, k and v.
+  Activations GatedQkv(size_t layer) const;
+  void GateAttention(size_t layer);
   void AddHeadNorms(size_t layer, RowSteps* steps) const;
   void AddRope(size_t layer, RowSteps* steps) const;
   // Shows the observer, if there is one, what a linear is about to read.

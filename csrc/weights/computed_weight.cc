@@ -107,7 +107,90 @@ class MultipliedWeight : public WeightSource {
   const float factor_;
 };
 
+// Codes of zeros are 0, where 0 is a code of all that have no shifts and no table.
+class PaddedRows : public WeightSource {
+ public:
+  PaddedRows(std::unique_ptr<WeightSource> stored, int64_t columns, const PaddedHeads& heads)
+      : WeightSource(stored->parts()),
+        stored_(std::move(stored)),
+        columns_(columns),
+        heads_(heads) {}
+
+  DType dtype() const override { return stored_->dtype(); }
+  int64_t stored_bytes() const override { return stored_->stored_bytes(); }
+  void Load() override { stored_->Load(); }
+  void Drop() override { stored_->Drop(); }
+  void Decode(int64_t begin, int64_t end, float* out) const override {
+    for (int64_t row = begin; row < end; ++row, out += columns_) {
+      const int64_t at = heads_.StoredAt(row);
+      if (at >= 0) {
+        stored_->Decode(at, at + 1, out);
+      } else {
+        std::fill_n(out, columns_, 0.0f);
+      }
+    }
+  }
+  std::optional<CodeForm> code_form() const override {
+    const std::optional<CodeForm> form = stored_->code_form();
+    return form && !form->is_affine && !form->table ? form : std::nullopt;
+  }
+  void ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const override {
+    const CodeForm form = *code_form();
+    const int64_t num_scales = form.num_groups * form.scale_words();
+    for (int64_t row = begin; row < end; ++row, codes += columns_, scales += num_scales) {
+      const int64_t at = heads_.StoredAt(row);
+      if (at >= 0) {
+        stored_->ReadCodes(at, at + 1, codes, scales);
+        continue;
+      }
+      std::fill_n(codes, columns_, int8_t{0});
+      std::fill_n(scales, num_scales, uint16_t{0});
+    }
+  }
+
+ private:
+  const std::unique_ptr<WeightSource> stored_;
+  const int64_t columns_;
+  const PaddedHeads heads_;
+};
+
+class PaddedColumns : public WeightSource {
+ public:
+  PaddedColumns(std::unique_ptr<WeightSource> stored, int64_t columns, const PaddedHeads& heads)
+      : WeightSource(stored->parts()),
+        stored_(std::move(stored)),
+        columns_(columns),
+        heads_(heads) {}
+
+  DType dtype() const override { return stored_->dtype(); }
+  int64_t stored_bytes() const override { return stored_->stored_bytes(); }
+  void Load() override { stored_->Load(); }
+  void Drop() override { stored_->Drop(); }
+  void Decode(int64_t begin, int64_t end, float* out) const override {
+    const int64_t width = columns_ / heads_.padded * heads_.stored;
+    std::vector<float> rows(static_cast<size_t>((end - begin) * width));
+    stored_->Decode(begin, end, rows.data());
+    for (const float* row = rows.data(); row != rows.data() + rows.size(); row += width) {
+      for (int64_t i = 0; i < columns_; ++i) {
+        const int64_t at = heads_.StoredAt(i);
+        *out++ = at < 0 ? 0.0f : row[at];
+      }
+    }
+  }
+
+ private:
+  const std::unique_ptr<WeightSource> stored_;
+  const int64_t columns_;
+  const PaddedHeads heads_;
+};
+
 }  // namespace
+
+std::unique_ptr<WeightSource> Padded(std::unique_ptr<WeightSource> stored, int64_t columns,
+                                     const PaddedHeads& heads) {
+  if (heads.in_columns) return std::make_unique<PaddedColumns>(std::move(stored), columns, heads);
+  return std::make_unique<PaddedRows>(std::move(stored), columns, heads);
+}
 
 std::unique_ptr<WeightSource> Ones() { return std::make_unique<OnesWeight>(); }
 

@@ -1,6 +1,6 @@
 // Weights that are not as a checkpoint stores them: ones in place of the weights of a norm that has
-// none, and those that are normalized, multiplied or put side by side as they are loaded. Threads:
-// as of WeightSource.
+// none, and those that are normalized, multiplied, put side by side or padded with zeros as they
+// are loaded. Threads: as of WeightSource.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,10 @@ struct SourceOfColumns {
   int64_t columns = 0;
 };
 std::unique_ptr<WeightSource> SideBySide(std::vector<SourceOfColumns> parts);
+
+// The rows or columns of `stored` and zeros behind those of each head. `columns`: of the result.
+std::unique_ptr<WeightSource> Padded(std::unique_ptr<WeightSource> stored, int64_t columns,
+                                     const PaddedHeads& heads);
 
 // The values of `stored`, multiplied.
 std::unique_ptr<WeightSource> Multiplied(std::unique_ptr<WeightSource> stored, int64_t columns,

@@ -35,6 +35,8 @@ class LayerBuilder {
     for (const VectorName& vector : config_.arch->vectors) {
       if (IsOfDelta(vector.role) != layer_.is_recurrent) continue;
       if (vector.role == VectorRole::kExpertScales && !layer_.has_experts) continue;
+      const bool is_sink = vector.role == VectorRole::kSinks;
+      if (is_sink && config_.arch->has_sinks_in_windows && layer_.window.size == 0) continue;
       if (vector.role == VectorRole::kConvolutionBias && !config_.mamba->conv_bias) continue;
       const bool is_norm = vector.role == VectorRole::kDeltaNorm;
       if (is_norm && config_.mamba && !config_.mamba->has_norm) continue;
@@ -100,7 +102,7 @@ class LayerBuilder {
   int64_t SizeOf(VectorRole role) const {
     switch (role) {
       case VectorRole::kSinks:
-        return config_.num_heads;
+        return config_.heads_of(layer_);
       case VectorRole::kDecay:
       case VectorRole::kSkip:
         return config_.mamba ? config_.mamba->num_heads : config_.delta->num_value_heads;
@@ -224,13 +226,28 @@ class LayerBuilder {
                           linear.matrix,
                           row_offset,
                           place});
+    map_.slots.back().padding = PaddingOf(projection);
     const ScaleOfRows scale = ScaleOfProjection(config_, projection, row_offset == 0);
     map_.slots.back().scale = scale.weight;
     if (linear.bias == kAbsent) return;
     place.transposed = false;
-    map_.slots.push_back(
-        {name + std::string(projection.bias_ending), {rows}, linear.bias, row_offset, place});
-    map_.slots.back().scale = scale.bias;
+    const bool has_bias = !projection.bias_ending.empty();
+    map_.slots.push_back({has_bias ? name + std::string(projection.bias_ending) : "",
+                          {rows},
+                          linear.bias,
+                          row_offset,
+                          place});
+    map_.slots.back().scale = has_bias ? scale.bias : 0;
+    if (projection.rows == Rows::kValues) map_.slots.back().padding = PaddingOf(projection);
+  }
+
+  // Values that are shorter than keys have zeros behind them, which what reads them ignores.
+  PaddedHeads PaddingOf(const ProjectionName& projection) const {
+    const bool is_out = projection.role == LinearRole::kOut;
+    if (config_.stored_value_dim == 0 || (projection.rows != Rows::kValues && !is_out)) return {};
+    return {.stored = config_.stored_value_dim,
+            .padded = config_.head_dim_of(layer_),
+            .in_columns = is_out};
   }
 
   void AddRunsOfGroups(const ProjectionName& projection, std::span<const RunOfGroup> runs,

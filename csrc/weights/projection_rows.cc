@@ -48,9 +48,9 @@ int64_t RowsOfProjection(const ModelConfig& config, const LayerConfig& layer, Ro
     case Rows::kIndexWeights:
       return config.key_choice->num_heads;
     case Rows::kGatedQ:
-      return 2 * config.q_size();
+      return 2 * config.q_size(layer);
     case Rows::kAttentionGates:
-      return config.attention_gates_size();
+      return config.attention_gates_size(layer);
     case Rows::kDeltaQkv:
       return config.delta->conv_size();
     case Rows::kDeltaKeys:

@@ -31,12 +31,12 @@ bool Divides(const MambaConfig& mamba, int64_t size) {
 // Whether the sizes can be divided.
 bool Divides(const ModelConfig& config, int64_t size) {
   const auto is_even = [&](int64_t ffn) { return ffn % (size * kShardVector) == 0; };
-  if (Attends(config) && config.num_heads % size != 0) return false;
   if (config.delta && config.delta->num_key_heads % size != 0) return false;
   if (config.convolution && !is_even(config.convolution->channels)) return false;
   if (config.mamba && !Divides(*config.mamba, size)) return false;
   for (const LayerConfig& layer : config.layers) {
     const int64_t kv_heads = config.kv_heads_of(layer);
+    if (layer.attends() && config.heads_of(layer) % size != 0) return false;
     if (layer.attends() && kv_heads % size != 0 && size % kv_heads != 0) return false;
     if (layer.has_dense_ffn() && !is_even(config.ffn_size_of(layer))) return false;
   }
@@ -55,7 +55,7 @@ std::string Listed(const std::vector<std::string>& parts, const char* before_las
 // "1, 2 or 4"
 std::string AllowedShards(const ModelConfig& config) {
   std::vector<std::string> allowed;
-  const int64_t most = Attends(config) ? std::min(config.num_heads, kMostShards) : kMostShards;
+  const int64_t most = Attends(config) ? std::min(config.most_heads(), kMostShards) : kMostShards;
   for (int64_t size = 1; size <= most; ++size) {
     if (size == 1 || Divides(config, size)) allowed.push_back(std::to_string(size));
   }
@@ -78,7 +78,9 @@ std::string OfLayers(const ModelConfig& config, const Size& size) {
 std::string Sizes(const ModelConfig& config) {
   std::vector<std::string> sizes;
   if (Attends(config)) {
-    sizes.push_back(std::to_string(config.num_heads) + " query heads");
+    sizes.push_back(
+        OfLayers(config, [&](const LayerConfig& layer) { return config.heads_of(layer); }) +
+        " query heads");
     sizes.push_back(
         OfLayers(config, [&](const LayerConfig& layer) { return config.kv_heads_of(layer); }) +
         " KV heads");
@@ -123,6 +125,7 @@ ModelConfig ShardOf(const ModelConfig& config, int64_t num_shards) {
   part.num_kv_heads /= part.num_kv_parts;
   part.ffn_size /= num_shards;
   for (LayerConfig& layer : part.layers) {
+    layer.own_heads /= num_shards;
     if (layer.own_kv_heads > 0) layer.own_kv_heads /= NumKvParts(layer.own_kv_heads, num_shards);
     layer.own_ffn_size /= num_shards;
   }

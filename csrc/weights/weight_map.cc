@@ -21,6 +21,14 @@ std::vector<WeightSlot> WeightSlot::Tensors() const {
   return tensors;
 }
 
+std::vector<int64_t> WeightSlot::UnpaddedShape() const {
+  std::vector<int64_t> unpadded = shape;
+  if (padding.padded == 0) return unpadded;
+  int64_t& size = unpadded[padding.in_columns ? 1 : 0];
+  size = size / padding.padded * padding.stored;
+  return unpadded;
+}
+
 size_t WeightMap::AddParameter(ParameterForm form, int64_t rows, int64_t columns) {
   parameters.push_back({form, rows, columns});
   return parameters.size() - 1;

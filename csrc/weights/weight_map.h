@@ -52,6 +52,7 @@ struct WeightSlot {
   int64_t row_offset = 0;
   JoinedPlace joined{};
   RowsOfTensor part{};     // not together with `joined`
+  PaddedHeads padding{};   // likewise
   float scale = 1;         // of its values
   float row_norm_eps = 0;  // above 0: each row is divided by the root of its mean square and this
   // Tensors that have the last columns, one behind the other; `name` has those before.
@@ -64,6 +65,8 @@ struct WeightSlot {
   // One slot for each of the tensors side by side, with its columns alone.
   std::vector<WeightSlot> Tensors() const;
   int64_t rows() const { return shape[0]; }
+  // Without what the tensor lacks of the heads.
+  std::vector<int64_t> UnpaddedShape() const;
 };
 
 // The parameters of one layer, as indices into WeightMap::parameters or kAbsent.

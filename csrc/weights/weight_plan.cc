@@ -138,7 +138,8 @@ int64_t CountParameters(const WeightMap& map) {
   int64_t count = 0;
   for (const WeightSlot& slot : map.slots) {
     if (slot.name.empty()) continue;
-    count += std::accumulate(slot.shape.begin(), slot.shape.end(), int64_t{1}, std::multiplies());
+    const std::vector<int64_t> shape = slot.UnpaddedShape();
+    count += std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies());
   }
   return count;
 }
@@ -280,12 +281,13 @@ std::unique_ptr<WeightSource> OpenSideBySide(const WeightSet& weights, const Wei
 
 std::unique_ptr<WeightSource> OpenSlot(const WeightSet& weights, const WeightSlot& slot,
                                        SharedTensors* shared) {
-  if (slot.name.empty()) return Ones();
+  if (slot.name.empty()) return slot.scale == 1 ? Ones() : Multiplied(Ones(), 1, slot.scale);
   if (!slot.beside.empty()) return OpenSideBySide(weights, slot);
-  std::unique_ptr<WeightSource> source = slot.part.num_rows > 0
-                                             ? OpenPart(weights, slot, shared)
-                                             : weights.Open(slot.name, slot.shape, slot.joined);
+  std::unique_ptr<WeightSource> source =
+      slot.part.num_rows > 0 ? OpenPart(weights, slot, shared)
+                             : weights.Open(slot.name, slot.UnpaddedShape(), slot.joined);
   const int64_t columns = slot.shape.size() > 1 ? slot.shape[1] : 1;
+  if (slot.padding.padded > 0) source = Padded(std::move(source), columns, slot.padding);
   if (slot.row_norm_eps != 0) {
     source = WithNormalizedRows(std::move(source), columns, slot.row_norm_eps);
   }

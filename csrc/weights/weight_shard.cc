@@ -53,7 +53,8 @@ class Cutter {
   IndexRange Share(int64_t part, int64_t offset = 0) const {
     return {offset + shard_.rank * part, offset + (shard_.rank + 1) * part};
   }
-  IndexRange Heads() const { return Share(part_.num_heads); }
+  IndexRange Heads() const { return Share(part_.heads_of(*of_part_)); }
+  int64_t NumHeads() const { return whole_.heads_of(*of_whole_); }
   StateShares States() const { return {whole_, part_, shard_.rank}; }
   // Each device has the heads of the layer that its query heads read.
   IndexRange KvHeads() const {
@@ -81,16 +82,15 @@ class Cutter {
     for (LinearParameters& linear : layer.linears) CutLinear(linear);
     TakeHeads(layer);
     if (whole_.qk_norm == QkNorm::kPerHeadOwnWeight || whole_.qk_norm == QkNorm::kWholeProjection) {
-      CutHeads(layer.norms[static_cast<size_t>(NormRole::kQ)].weight, Heads(), whole_.num_heads);
+      CutHeads(layer.norms[static_cast<size_t>(NormRole::kQ)].weight, Heads(), NumHeads());
       CutHeads(layer.norms[static_cast<size_t>(NormRole::kK)].weight, KvHeads(),
                whole_.kv_heads_of(*of_whole_));
     }
-    CutHeads(layer.norms[static_cast<size_t>(NormRole::kAttentionOut)].weight, Heads(),
-             whole_.num_heads);
+    CutHeads(layer.norms[static_cast<size_t>(NormRole::kAttentionOut)].weight, Heads(), NumHeads());
     const size_t of_ffn = layer.norms[static_cast<size_t>(NormRole::kFfnDown)].weight;
     if (of_ffn != kAbsent) cuts_[of_ffn].rows = {Share(part_.ffn_size_of(*of_part_))};
     const auto vector = [&](VectorRole role) { return layer.vectors[static_cast<size_t>(role)]; };
-    CutHeads(vector(VectorRole::kSinks), Heads(), whole_.num_heads);
+    CutHeads(vector(VectorRole::kSinks), Heads(), NumHeads());
     if (vector(VectorRole::kConvolution) != kAbsent) CutStateVectors(layer);
   }
 
@@ -154,8 +154,7 @@ class Cutter {
         return CutRows(linear, rows);
       }
       case LinearRole::kOut:
-        return CutColumns(linear,
-                          Scaled(Heads(), whole_.values_size(*of_whole_) / whole_.num_heads));
+        return CutColumns(linear, Scaled(Heads(), whole_.values_size(*of_whole_) / NumHeads()));
       case LinearRole::kDown:
       case LinearRole::kExpertDown:
       case LinearRole::kSharedDown:
@@ -171,7 +170,7 @@ class Cutter {
     if (whole_.gates_attention()) {
       rows.push_back(Scaled(Heads(), size / whole_.elements_per_gate()));
     }
-    const int64_t q = whole_.attention_gates_size();
+    const int64_t q = whole_.attention_gates_size(layer);
     const int64_t k = q + whole_.q_size(layer);
     rows.push_back(Scaled(Heads(), size, q));
     if (!layer.has_own_kv()) return rows;

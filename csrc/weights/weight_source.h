@@ -51,6 +51,19 @@ struct JoinedPlace {
   std::vector<int64_t> StoredShape(std::span<const int64_t> shape) const;
 };
 
+// Heads whose first `stored` rows or columns are in a tensor, and of which a weight has `padded`
+// each: the others are 0.
+struct PaddedHeads {
+  int64_t stored = 0;
+  int64_t padded = 0;  // 0: the tensor has all of the weight
+  bool in_columns = false;
+
+  // Where item `i` of the weight's rows or columns is in the tensor; -1: nowhere.
+  int64_t StoredAt(int64_t i) const {
+    return i % padded < stored ? i / padded * stored + i % padded : -1;
+  }
+};
+
 class WeightSource {
  public:
   explicit WeightSource(std::vector<const Checkpoint::Entry*> parts) : parts_(std::move(parts)) {}

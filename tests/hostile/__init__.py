@@ -20,6 +20,7 @@ CLASSES = (
     "expert_folders",
     "hybrid_folders",
     "kimi_folders",
+    "head_folders",
     "single_block_folders",
     "gguf_headers",
     "request_values",

@@ -136,6 +136,9 @@ def test_memory_is_that_of_the_device(make_model: MakeModel, fake_lib: str) -> N
         "tiny-afmoe",
         "tiny-flint",
         "tiny-kolibri1",
+        "tiny-laguna",
+        "tiny-cohere2_moe",
+        "tiny-mimo_v2_flash",
         "tiny-bitnet",
     ],
 )

@@ -221,24 +221,30 @@ void ActivateRows(const ActivateArgs& a, int64_t begin, int64_t end) {
   });
 }
 
-void GateRows(const GateArgs& a, int64_t begin, int64_t end) {
+template <typename Times>
+void GateRows(const GateArgs& a, int64_t begin, int64_t end, const Times& times) {
   for (int64_t row = begin; row < end; ++row) {
     const float* gate = a.gate + row * a.ld_gate;
     float* x = a.x + row * a.ldx;
     if (a.per_gate == 1) {
-      ForVectors(a.n, [&](int64_t, auto load, auto store) {
-        store(x, TimesSigmoid(load(x), load(gate)));
-      });
+      ForVectors(a.n,
+                 [&](int64_t, auto load, auto store) { store(x, times(load(x), load(gate))); });
       continue;
     }
     for (int64_t i = 0; i < a.n; i += a.per_gate) {
       float* part = x + i;
       const Vec of_part = Vec::Set(gate[i / a.per_gate]);
-      ForVectors(a.per_gate, [&](int64_t, auto load, auto store) {
-        store(part, TimesSigmoid(load(part), of_part));
-      });
+      ForVectors(a.per_gate,
+                 [&](int64_t, auto load, auto store) { store(part, times(load(part), of_part)); });
     }
   }
+}
+
+void GateRows(const GateArgs& a, int64_t begin, int64_t end) {
+  if (a.softplus) {
+    return GateRows(a, begin, end, [](Vec x, Vec gate) { return x * Softplus(gate); });
+  }
+  GateRows(a, begin, end, [](Vec x, Vec gate) { return TimesSigmoid(x, gate); });
 }
 
 void CutRows(const CutArgs& a, int64_t begin, int64_t end) {
@@ -265,7 +271,7 @@ void MixRows(const MixArgs& a, int64_t begin, int64_t end) {
     const int32_t* places = a.places + row * a.num_chosen;
     const float* weights = a.weights == nullptr ? nullptr : a.weights + row * a.num_chosen;
     const float* shared = a.shared == nullptr ? nullptr : a.shared + row * a.ld_shared;
-    Vec factor = Vec::Set(1.0f);
+    Vec factor = Vec::Set(a.shared_scale);
     if (a.shared_gate != nullptr) {
       factor = TimesSigmoid(factor, Vec::Set(a.shared_gate[row * a.ld_gate]));
     }

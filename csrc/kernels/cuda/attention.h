@@ -42,6 +42,7 @@ struct DecodeRows {
   const int32_t* tables = nullptr;  // row i uses table tables[i]; null: table i
   int64_t m = 0;                    // at most kMaxDecodeRows
   int64_t max_splits = 0;           // of all rows together: what the memory is made for
+  int64_t most_heads = 0;           // likewise, of queries; 0: as many as the call has
   void* workspace = nullptr;  // DecodeWorkspaceBytes; its first ZeroedDecodeBytes zero before the
                               // first use (each call leaves them so)
   void* splits = nullptr;     // DecodeSplitsBytes: what ListSplits has written for these rows

@@ -4,6 +4,8 @@
 // window; a block finds its item there by one load.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/numbers.cuh"
 
@@ -85,7 +87,9 @@ inline constexpr int kQueueSize = 4;  // with what aligns it
 
 inline size_t AlignDecodeBytes(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
-inline DecodeWorkspace WorkspaceOf(const DecodeRows& rows, int64_t q_heads) {
+// Calls for layers with other numbers of heads share the memory, and its first part stays zero.
+inline DecodeWorkspace WorkspaceOf(const DecodeRows& rows, int64_t heads_of_call) {
+  const int64_t q_heads = std::max(rows.most_heads, heads_of_call);
   auto* bytes = static_cast<char*>(rows.workspace);
   DecodeWorkspace workspace;
   workspace.queue = reinterpret_cast<int32_t*>(bytes);

@@ -59,7 +59,7 @@ __device__ inline void PrepareGates(const DeltaKernelArgs& args, int64_t row, in
   const DeltaRuleArgs& a = args.a;
   const DeltaShape& shape = a.shape;
   const float* const gates = a.gates + row * shape.gates() + head;
-  if (Lane() == 0) args.beta[row * shape.value_heads + head] = Sigmoid(gates[0]);
+  if (Lane() == 0) args.beta[row * shape.value_heads + head] = a.beta_scale * Sigmoid(gates[0]);
   const float rate = -expf(a.decay[head]);
   const int64_t count = shape.decays_channels ? shape.key_dim : 1;
   const float* const x = shape.decays_channels
@@ -243,7 +243,9 @@ __global__ void GateKernel(const __grid_constant__ GateArgs args) {
   T* const to = static_cast<T*>(args.x) + row * args.ldx + column;
   LoadFloats(to, x);
 #pragma unroll
-  for (int j = 0; j < kVector; ++j) x[j] *= Sigmoid(gate[j]);
+  for (int j = 0; j < kVector; ++j) {
+    x[j] *= args.softplus ? SoftplusOf(gate[j]) : Sigmoid(gate[j]);
+  }
   StoreFloats(to, x);
 }
 

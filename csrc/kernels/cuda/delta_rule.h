@@ -24,7 +24,8 @@ struct DeltaRuleArgs {
   const float* convolution = nullptr;     // [conv_width, channels]
   const float* decay = nullptr;           // [value_heads]
   const float* decay_bias = nullptr;      // [shape.decays()]
-  const float* norm = nullptr;            // [value_dim]
+  float beta_scale = 1.0f;
+  const float* norm = nullptr;  // [value_dim]
   float norm_eps = 1e-6f;
   void* out = nullptr;  // [m, values]
   int64_t m = 0;
@@ -41,7 +42,8 @@ constexpr int64_t DeltaWorkspaceFloats(const DeltaShape& shape, int64_t m) {
 }
 void DeltaRule(const DeltaRuleArgs& args, Stream stream);
 
-// x[m, i] *= sigmoid(gate[m, i / per_gate]); n and the strides are multiples of 8.
+// x[m, i] *= sigmoid(gate[m, i / per_gate]), or likewise softplus; n and the strides are multiples
+// of 8.
 struct GateArgs {
   DType dtype = DType::kBFloat16;
   const void* gate = nullptr;
@@ -51,6 +53,7 @@ struct GateArgs {
   int64_t m = 0;
   int64_t n = 0;
   int64_t per_gate = 1;  // or a multiple of 8
+  bool softplus = false;
 };
 void Gate(const GateArgs& args, Stream stream);
 

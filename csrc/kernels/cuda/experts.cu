@@ -127,13 +127,18 @@ class RowRouter {
     return BestOfWarp(best);
   }
 
+  __device__ float Capped(float logit) const {
+    const float cap = rule_.logit_cap;
+    return cap > 0.0f ? cap * tanhf(logit / cap) : logit;
+  }
+
   __device__ void Score() {
     float largest = -INFINITY;
     for (int i = Lane(); i < num_experts_; i += kWarp) largest = fmaxf(largest, logits_[i]);
     largest = ReduceWarp(largest, Max());
     float sum = 0.0f;
     for (int i = Lane(); i < num_experts_; i += kWarp) {
-      scores_[i] = rule_.score == RouterScore::kSigmoid ? 1.0f / (1.0f + expf(-logits_[i]))
+      scores_[i] = rule_.score == RouterScore::kSigmoid ? 1.0f / (1.0f + expf(-Capped(logits_[i])))
                                                         : expf(logits_[i] - largest);
       sum += scores_[i];
     }
@@ -347,7 +352,8 @@ __global__ void __launch_bounds__(kExpertThreads) MixKernel(const __grid_constan
   }
   if (args.shared != nullptr) {
     const float* gate = args.shared_gate;
-    add(args.shared, row, gate == nullptr ? 1.0f : 1.0f / (1.0f + expf(-gate[row * args.ld_gate])));
+    const float factor = gate == nullptr ? 1.0f : 1.0f / (1.0f + expf(-gate[row * args.ld_gate]));
+    add(args.shared, row, args.shared_scale * factor);
   }
   StoreFloats(static_cast<T*>(args.out) + row * args.n + column, sum);
 }

@@ -95,7 +95,8 @@ struct MixArgs {
   const int32_t* places = nullptr;  // [m, num_chosen]
   const float* weights = nullptr;   // [m, num_chosen]; null: ones
   int64_t num_chosen = 0;
-  const void* shared = nullptr;        // [m, n]; null: none
+  const void* shared = nullptr;  // [m, n]; null: none
+  float shared_scale = 1.0f;
   const float* shared_gate = nullptr;  // null: its factor is 1
   int64_t ld_gate = 0;
   void* out = nullptr;  // [m, n]; overlaps neither x nor shared

@@ -148,7 +148,12 @@ void CheckSizes(const ModelConfig& config) {
     CheckWideHeads(config);
   }
   if (config.attention_gates == AttentionGates::kOfHeads) {  // rows of queries follow them
-    CheckSize("num_attention_heads", config.num_heads, kVector, kAnySize);
+    for (const LayerConfig& layer : config.layers) {
+      if (!layer.attends()) continue;
+      CheckSize(layer.own_heads == 0 ? "num_attention_heads"
+                                     : std::string(config.arch->layer_heads_field).c_str(),
+                config.heads_of(layer), kVector, kAnySize);
+    }
   }
   if (config.experts) {
     const ExpertRule& rule = config.arch->experts;

@@ -90,7 +90,7 @@ struct CudaModel::Memory {
         steps(model.device_, decoder, limits, stream, model.log_) {
     decoder.SetRecurrentStates(recurrent.view());
     decoder.SetIndices(kv.indices());
-    SetToZero(workspace.data(), ZeroedDecodeBytes(model.config_.num_heads), stream);
+    SetToZero(workspace.data(), ZeroedDecodeBytes(model.config_.most_heads()), stream);
   }
 
   CudaDecoder::ManyRows UseCublas(const CudaModel& model) {

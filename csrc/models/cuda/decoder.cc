@@ -55,7 +55,7 @@ bool CudaDecoder::KeepsRowNumbers(const ModelConfig& config) {
 size_t CudaDecoder::DecodeBytes(const ModelConfig& config, int64_t max_splits) {
   const int64_t dim =
       config.Widest([&](const LayerConfig& layer) { return ValueDim(config, layer); });
-  return DecodeWorkspaceBytes(max_splits, config.num_heads, dim);
+  return DecodeWorkspaceBytes(max_splits, config.most_heads(), dim);
 }
 
 int64_t CudaDecoder::DecodeRowsAtOnce(const ModelConfig& config, const Limits& limits,

@@ -188,7 +188,7 @@ class CudaDecoder {
     return config.latent ? config.latent->kv_rank : config.head_dim_of(layer);
   }
   static int64_t AttentionSize(const ModelConfig& config, const LayerConfig& layer) {
-    return config.num_heads * ValueDim(config, layer);
+    return config.heads_of(layer) * ValueDim(config, layer);
   }
   // Elements from one row of Buffers::latents to the next: any row may be the first of a ManyRows.
   static int64_t LatentRow(const ModelConfig& config) {

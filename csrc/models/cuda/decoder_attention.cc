@@ -21,10 +21,10 @@ void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
   const KvParts own_parts = sizes.keys_are_values ? KvParts::kKeysAlone : KvParts::kBoth;
   QkRopeWriteKv(decoder_.kv_[layer],
                 {.dtype = weights_.dtype,
-                 .qkv = Qkv(),
+                 .qkv = Qkv(layer),
                  .ld = QkvRow(config_, sizes),
                  .m = num_rows_,
-                 .q_heads = config_.num_heads,
+                 .q_heads = config_.heads_of(sizes),
                  .parts = sizes.has_own_kv() ? own_parts : KvParts::kNone,
                  .q_norm = per_head ? w.norm(NormRole::kQ).weight : nullptr,
                  .k_norm = per_head ? w.norm(NormRole::kK).weight : nullptr,
@@ -32,7 +32,7 @@ void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
                  .ld_norm = own_weights ? config_.head_dim_of(sizes) : 0,
                  .weight_offset = config_.norm_weight_offset,
                  .eps = config_.norm_eps,
-                 .subtract_mean = config_.arch->norm_kind == NormKind::kLayer,
+                 .subtract_mean = config_.norm_kind == NormKind::kLayer,
                  .rope_first = config_.arch->rope_before_qk_norm,
                  .rotary_dim = rope.rotary_dim,
                  .positions = rows_.positions,
@@ -58,11 +58,11 @@ void CudaDecoder::Ops::NormalizeWholeProjections(size_t layer) const {
   const Peer& peer = decoder_.peer_;
   if (peer) {
     const bool counts_kv = peer.rank % (peer.peers->size() / config_.num_kv_parts) == 0;
-    SumSquaresOverPeers(Qkv(), QkvRow(config_, config_.layers[layer]), config_.q_size(),
+    SumSquaresOverPeers(Qkv(layer), QkvRow(config_, config_.layers[layer]), config_.q_size(),
                         counts_kv ? config_.kv_size() : 0);
   }
   NormalizeArgs args{.dtype = weights_.dtype,
-                     .x = Qkv(),
+                     .x = Qkv(layer),
                      .ld = QkvRow(config_, config_.layers[layer]),
                      .weight = w.norm(NormRole::kQ).weight,
                      .weight_offset = config_.norm_weight_offset,
@@ -74,7 +74,7 @@ void CudaDecoder::Ops::NormalizeWholeProjections(size_t layer) const {
     args.whole_dim = config_.q_size() * peer.peers->size();
   }
   kernels::cuda::Normalize(args, stream_);
-  args.x = Advance(Qkv(), config_.q_size(), weights_.dtype);
+  args.x = Advance(Qkv(layer), config_.q_size(), weights_.dtype);
   args.weight = w.norm(NormRole::kK).weight;
   args.dim = config_.kv_size();
   if (peer) {
@@ -122,11 +122,11 @@ void CudaDecoder::Ops::SumSquaresOverPeers(const void* x, int64_t ld, int64_t fi
 
 AttentionArgs CudaDecoder::Ops::MakeAttentionArgs(size_t layer) const {
   return {.dtype = weights_.dtype,
-          .q = Qkv(),
+          .q = Qkv(layer),
           .ldq = QkvRow(config_, config_.layers[layer]),
           .out = attention_,
           .ldo = AttentionSize(config_, config_.layers[layer]),
-          .q_heads = config_.num_heads,
+          .q_heads = config_.heads_of(config_.layers[layer]),
           .scale = config_.attention_scale,
           .soft_cap = config_.attention_soft_cap,
           .window = config_.layers[layer].window,
@@ -148,7 +148,7 @@ int64_t CudaDecoder::TileRows(const ModelConfig& config) {
   if (config.latent) return kLatentTileRows;
   int64_t rows = std::numeric_limits<int64_t>::max();
   for (const LayerConfig& layer : config.layers) {
-    rows = std::min(rows, PrefillTileRows(config.num_heads, config.kv_heads_of(layer),
+    rows = std::min(rows, PrefillTileRows(config.heads_of(layer), config.kv_heads_of(layer),
                                           config.head_dim_of(layer)));
     if (layer.window.is_chunk) rows = std::min(rows, layer.window.size);
   }
@@ -189,6 +189,7 @@ void CudaDecoder::Ops::AttendDecode(size_t layer, int64_t first, int64_t num_row
                   .tables = rows_.tables + first,
                   .m = num_rows,
                   .max_splits = decoder_.max_splits_,
+                  .most_heads = config_.most_heads(),
                   .workspace = buffers_.decode};
   rows.splits =
       static_cast<std::byte*>(buffers_.splits) + window * DecodeSplitsBytes(rows.max_splits);

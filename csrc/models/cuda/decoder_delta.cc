@@ -114,8 +114,9 @@ void CudaDecoder::Ops::RunDeltaRule(size_t layer) {
        .convolution = vector(VectorRole::kConvolution),
        .decay = vector(VectorRole::kDecay),
        .decay_bias = vector(VectorRole::kDecayBias),
+       .beta_scale = delta.beta_scale,
        .norm = vector(VectorRole::kDeltaNorm),
-       .norm_eps = config_.norm_eps,
+       .norm_eps = delta.norm_eps,
        .out = buffers_.state_output,
        .m = num_rows_,
        .slices = batch_.delta_slices,
@@ -137,7 +138,8 @@ void CudaDecoder::Ops::GateAttention(size_t layer) const {
         .ldx = AttentionSize(config_, sizes),
         .m = num_rows_,
         .n = config_.q_size(sizes),
-        .per_gate = config_.elements_per_gate()},
+        .per_gate = config_.elements_per_gate(),
+        .softplus = config_.arch->softplus_gates},
        stream_);
 }
 

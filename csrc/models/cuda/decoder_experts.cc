@@ -157,6 +157,7 @@ void CudaDecoder::Ops::MixExperts() {
   const ExpertConfig& experts = *config_.experts;
   kernels::cuda::MixArgs args = MixOfChosen();
   if (experts.shared_ffn_size > 0) args.shared = buffers_.shared;
+  args.shared_scale = experts.shared_scale;
   if (experts.shared_gate) {
     args.shared_gate = buffers_.router + experts.router.num_experts;
     args.ld_gate = experts.router_rows();

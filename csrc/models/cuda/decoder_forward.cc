@@ -117,7 +117,7 @@ void CudaDecoder::Ops::LaunchAddNorm(const Added& added, const Norm& pre_norm, v
            .weight_offset = config_.norm_weight_offset,
            .eps = config_.residual_norm_eps,
            .post_eps = config_.norm_eps,
-           .subtract_mean = config_.arch->norm_kind == NormKind::kLayer,
+           .subtract_mean = config_.norm_kind == NormKind::kLayer,
            .m = num_rows_,
            .dim = config_.hidden_size},
           stream_);
@@ -146,7 +146,7 @@ void CudaDecoder::Ops::ScaleResidual(size_t layer) {
 // Where qkv, gate and up are all that reads the input, and out and down all that is added.
 bool CudaDecoder::Ops::HasNormsInProducts() const {
   if (num_rows_ > 1 || config_.hidden_size > kNormInProduct || weights_.dtype == DType::kFloat32 ||
-      config_.arch->norm_kind != NormKind::kRms || config_.parallel_blocks || config_.experts ||
+      config_.norm_kind != NormKind::kRms || config_.parallel_blocks || config_.experts ||
       config_.latent || config_.has_states() || config_.attends_to_joined() || decoder_.peer_ ||
       config_.layer_inputs || weights_.layers.front().vector(VectorRole::kLayerScale) != nullptr) {
     return false;

@@ -170,9 +170,10 @@ class CudaDecoder::Ops {
   // Of the numbers that decays of channels or output gates come from.
   kernels::cuda::GemvArgs OfDeltaRank(const Linear& linear, LinearRole role) const;
   void GateAttention(size_t layer) const;
-  // Rows of q, behind the gates.
-  void* Qkv() const {
-    return Advance(buffers_.qkv, config_.attention_gates_size(), weights_.dtype);
+  // Rows of q of a layer, behind the gates.
+  void* Qkv(size_t layer) const {
+    return Advance(buffers_.qkv, config_.attention_gates_size(config_.layers[layer]),
+                   weights_.dtype);
   }
   // The linear of each chosen expert. Row i of y comes from row rows[i] of x, or from row i without
   // rows.

@@ -12,6 +12,7 @@ struct DecodeCase {
   AttentionWindow window{};
   Floats sinks{};                 // [q_heads]; empty: none
   std::vector<int32_t> tables{};  // of each row; empty: its own
+  int64_t other_heads = 0;        // of a layer whose calls share the memory; 0: none
 };
 
 // In every 16-bit type, and in eight bits.
@@ -67,26 +68,28 @@ class DecodeAttentionTest : public CudaKernelTest {
                           .tables = c.tables.empty() ? nullptr : tables.data(),
                           .m = m,
                           .max_splits = max_splits,
+                          .most_heads = c.shape.q_heads,
                           .workspace = workspace.data(),
                           .splits = splits.data()};
     ListSplits(rows, c.window, nullptr);
     std::vector<uint8_t> result;
     for (int call = 0; call < 2; ++call) {  // the second finds what the first left
       DeviceBytes out(q.size() * DTypeSize(c.shape.dtype));
-      DecodeAttention(paged.kv,
-                      {.dtype = c.shape.dtype,
-                       .q = device_q.data(),
-                       .ldq = width,
-                       .out = out.data(),
-                       .ldo = width,
-                       .q_heads = c.shape.q_heads,
-                       .scale = kScale,
-                       .soft_cap = c.soft_cap,
-                       .window = c.window,
-                       .sinks = c.sinks.empty() ? nullptr : sinks.data(),
-                       .block_tables = paged.tables->data(),
-                       .ld_block_tables = paged.ld_tables},
-                      rows, nullptr);
+      AttentionArgs args{.dtype = c.shape.dtype,
+                         .q = device_q.data(),
+                         .ldq = width,
+                         .out = out.data(),
+                         .ldo = width,
+                         .q_heads = c.other_heads,
+                         .scale = kScale,
+                         .soft_cap = c.soft_cap,
+                         .window = c.window,
+                         .sinks = c.sinks.empty() ? nullptr : sinks.data(),
+                         .block_tables = paged.tables->data(),
+                         .ld_block_tables = paged.ld_tables};
+      if (c.other_heads > 0) DecodeAttention(paged.kv, args, rows, nullptr);
+      args.q_heads = c.shape.q_heads;
+      DecodeAttention(paged.kv, args, rows, nullptr);
       result = out.Download();
     }
     return result;
@@ -179,6 +182,11 @@ TEST_F(DecodeAttentionTest, LongRowsInSplitsOfEverySize) {
   const KvShape shape{DType::kFloat32, KvFormat::kFloat32, 2, 1, 16};
   Check({.shape = shape, .lengths = {1537, 6200, 64 * 24, 128 * 24 + 1}});
   Check({.shape = shape, .lengths = {13000}});
+}
+
+TEST_F(DecodeAttentionTest, LayersWithFewerHeadsShareTheMemory) {
+  const KvShape shape{DType::kFloat32, KvFormat::kFloat32, 32, 1, 16};
+  Check({.shape = shape, .lengths = std::vector<int64_t>(40, 400), .other_heads = 1});
 }
 
 TEST_F(DecodeAttentionTest, MoreRowsThanBlocks) {

@@ -73,6 +73,7 @@ struct DeltaKernel {
          .convolution = convolution.data(),
          .decay = decay.data(),
          .decay_bias = bias.data(),
+         .beta_scale = static_cast<float>(in.beta_scale),
          .norm = norm.data(),
          .norm_eps = static_cast<float>(in.norm_eps),
          .out = out.data() + first * in.shape.values() * element,
@@ -100,7 +101,8 @@ class DeltaRuleTest : public CudaKernelTest {
 TEST_F(DeltaRuleTest, MatchesTheRecurrence) {
   for (const DeltaShape& shape : kShapes) {
     for (const DType dtype : kDTypes) {
-      const DeltaInputs in = MakeInputs(shape, dtype);
+      DeltaInputs in = MakeInputs(shape, dtype);
+      in.beta_scale = dtype == DType::kBFloat16 ? 1 : 2;
       ExpectClose(Decode(dtype, InSlices<DeltaKernel>(in, dtype, {21})), reference::DeltaRule(in),
                   2 * Epsilon(dtype) + 2e-4);
     }
@@ -127,12 +129,14 @@ TEST_F(DeltaRuleTest, StatesWithinASliceAreThoseOfShorterOnes) {
   }
 }
 
-TEST_F(DeltaRuleTest, GateIsASigmoid) {
-  for (const auto& [dtype, per_gate] : {std::pair{DType::kFloat32, 1},
-                                        {DType::kBFloat16, 1},
-                                        {DType::kFloat16, 1},
-                                        {DType::kFloat32, 8},
-                                        {DType::kBFloat16, 40}}) {
+TEST_F(DeltaRuleTest, GateIsASigmoidOrSoftplus) {
+  for (const auto& [dtype, per_gate, softplus] : {std::tuple{DType::kFloat32, 1, false},
+                                                  {DType::kBFloat16, 1, false},
+                                                  {DType::kFloat16, 1, false},
+                                                  {DType::kFloat32, 8, false},
+                                                  {DType::kBFloat16, 40, false},
+                                                  {DType::kFloat32, 1, true},
+                                                  {DType::kBFloat16, 8, true}}) {
     constexpr int64_t kRows = 3, kColumns = 40, kLdGate = 64, kLd = 48;
     const Floats gate = Random(dtype, kRows * kLdGate, 3), x = Random(dtype, kRows * kLd, 2);
     const DeviceBytes device_gate(Encode(dtype, gate));
@@ -144,12 +148,15 @@ TEST_F(DeltaRuleTest, GateIsASigmoid) {
           .ldx = kLd,
           .m = kRows,
           .n = kColumns,
-          .per_gate = per_gate},
+          .per_gate = per_gate,
+          .softplus = softplus},
          nullptr);
     reference::Matrix want = ToDouble(x);
     for (int64_t row = 0; row < kRows; ++row) {
       for (int64_t i = 0; i < kColumns; ++i) {
-        want[row * kLd + i] *= reference::Sigmoid(gate[row * kLdGate + i / per_gate]);
+        const double of_element = gate[row * kLdGate + i / per_gate];
+        want[row * kLd + i] *=
+            softplus ? std::log1p(std::exp(of_element)) : reference::Sigmoid(of_element);
       }
     }
     ExpectClose(Decode(dtype, device_x.Download()), want, 2 * Epsilon(dtype));

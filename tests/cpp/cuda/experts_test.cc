@@ -382,6 +382,7 @@ TEST_F(CudaExpertsTest, MixAddsWhatTheExpertsOfARowGive) {
            .weights = with < 3 ? device_weights.data() : nullptr,
            .num_chosen = 2,
            .shared = with > 0 ? device_shared.data() : nullptr,
+           .shared_scale = with == 2 ? 1.0f : 0.5f,
            .shared_gate = with > 1 ? device_gate.data() : nullptr,
            .ld_gate = 1,
            .out = out.data(),
@@ -397,7 +398,7 @@ TEST_F(CudaExpertsTest, MixAddsWhatTheExpertsOfARowGive) {
           if (places[j] >= 0) sum += weight * x[places[j] * kN + i % kN];
         }
         const double factor = with == 0 ? 0 : with == 1 ? 1 : 1 / (1 + std::exp(-gate[row]));
-        want.push_back(sum + factor * shared[i]);
+        want.push_back(sum + (with == 2 ? 1 : 0.5) * factor * shared[i]);
       }
       ExpectClose(Decode(dtype, out.Download()), want, Epsilon(dtype));
     }

@@ -64,8 +64,40 @@ inline constexpr const char* kStreams =
        "altup_active_idx": 1, "final_logit_softcapping": 4, "intermediate_size": [48, 32, 48, 64, 48],
        "activation_sparsity_pattern": [0.8, 0, 0.3, 0.9, 0])";
 
+// Of LagunaForCausalLM: layers that differ in their query heads, with a gate for each head, or for
+// each element and with biases; one has experts.
+inline constexpr const char* kHeadsOfLayers =
+    R"("head_dim": 8, "num_attention_heads_per_layer": [16, 8],
+       "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 12,
+       "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+       "shared_expert_intermediate_size": 24)";
+inline constexpr const char* kHeadsOfLayersWithBiases =
+    R"("head_dim": 8, "num_attention_heads_per_layer": [2, 6], "gating": "per-element",
+       "attention_bias": true, "mlp_layer_types": ["dense", "dense"])";
+
+// Of MiMoV2FlashForCausalLM: values shorter than keys, with biases; the second layer has a window,
+// sinks, more KV heads than the first one, and experts.
+inline constexpr const char* kShortValues =
+    R"("head_dim": 16, "v_head_dim": 8, "attention_bias": true, "sliding_window": 9,
+       "layer_types": ["full_attention", "sliding_attention"], "n_routed_experts": 6,
+       "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+       "rope_parameters": {"full_attention": {"rope_theta": 10000, "partial_rotary_factor": 0.5},
+                           "sliding_attention": {"rope_theta": 100, "partial_rotary_factor": 1}})";
+
+// Of Cohere2MoeForCausalLM: parallel blocks, of which the second has experts.
+inline constexpr const char* kParallelExperts =
+    R"("head_dim": 8, "num_experts": 6, "num_experts_per_tok": 2, "num_shared_experts": 2,
+       "first_k_dense_replace": 1, "prefix_dense_intermediate_size": 64, "sliding_window": 9,
+       "rms_norm_eps": 1e-5, "intermediate_size": 32)";
+
 // Of Qwen3_5ForCausalLM: a layer with linear attention and one with gated attention.
 inline constexpr const char* kDelta = R"("head_dim": 16)";
+
+// Of OlmoHybridForCausalLM: a layer with norms behind its blocks between such with linear
+// attention.
+inline constexpr const char* kOlmoHybrid =
+    R"("num_hidden_layers": 3, "head_dim": 16, "rope_parameters": {"rope_theta": null},
+       "layer_types": ["linear_attention", "full_attention", "linear_attention"])";
 
 // Of KimiLinearForCausalLM: latent attention between layers whose channels of keys have decays.
 inline constexpr const char* kKimi =

@@ -43,6 +43,7 @@ TEST(CudaModel, LogitsAreTheCpusInFloat32) {
       {"Mamba2ForCausalLM", ""},
       {"Qwen3_5ForCausalLM", kDelta},
       {"KimiLinearForCausalLM", kKimi},
+      {"OlmoHybridForCausalLM", kOlmoHybrid},
       {"Lfm2ForCausalLM", kConvolution},
       {"Lfm2MoeForCausalLM", kConvolutionExperts},
       {"BambaForCausalLM", kMamba},
@@ -56,6 +57,10 @@ TEST(CudaModel, LogitsAreTheCpusInFloat32) {
       {"Gemma4ForCausalLM", kGemma4Dense},
       {"Gemma4ForCausalLM", kGemma4Inputs},
       {"Gemma4ForCausalLM", kGemma4Experts},
+      {"LagunaForCausalLM", kHeadsOfLayers},
+      {"LagunaForCausalLM", kHeadsOfLayersWithBiases},
+      {"Cohere2MoeForCausalLM", kParallelExperts},
+      {"MiMoV2FlashForCausalLM", kShortValues},
       {"Qwen3NextForCausalLM", kDelta},
       {"Qwen3_5MoeForCausalLM",
        R"("head_dim": 16, "num_experts": 6, "num_experts_per_tok": 2, "num_hidden_layers": 3)"},
@@ -165,6 +170,12 @@ TEST(CudaModel, WhatDoesNotFitIsRefusedByName) {
   EXPECT_EQ(field_of_bamba(R"("mamba_d_state": 18)"), "mamba_d_state");
   EXPECT_EQ(field_of_bamba(R"("mamba_d_state": 264)"), "mamba_d_state");
   EXPECT_EQ(field_of_bamba(R"("mamba_n_heads": 32)"), "mamba_d_head");
+  EXPECT_EQ(field_of(TinyModel("LagunaForCausalLM", R"("head_dim": 8)").Source()),
+            "num_attention_heads");  // rows of gates of heads are vectors
+  EXPECT_EQ(field_of(TinyModel("LagunaForCausalLM",
+                               R"("head_dim": 8, "num_attention_heads_per_layer": [8, 12])")
+                         .Source()),
+            "num_attention_heads_per_layer");
   // By the names of the family, and of blocks that there are.
   const auto field_of_blocks = [&](const std::string& fields) {
     return field_of(TinyModel("NemotronHForCausalLM", fields).Source());
@@ -210,6 +221,7 @@ using Families = std::vector<std::pair<const char*, const char*>>;
 Families WithKindsOfLayers(Families more) {
   for (const auto& family : Families{{"Qwen3_5ForCausalLM", kDelta},
                                      {"KimiLinearForCausalLM", kKimi},
+                                     {"OlmoHybridForCausalLM", kOlmoHybrid},
                                      {"Lfm2ForCausalLM", kConvolution},
                                      {"BambaForCausalLM", kMamba},
                                      {"NemotronHForCausalLM", kSingleBlocks},
@@ -219,6 +231,9 @@ Families WithKindsOfLayers(Families more) {
                                      {"Gemma4ForCausalLM", kGemma4Dense},
                                      {"Gemma4ForCausalLM", kGemma4Inputs},
                                      {"Gemma4ForCausalLM", kGemma4Experts},
+                                     {"LagunaForCausalLM", kHeadsOfLayers},
+                                     {"Cohere2MoeForCausalLM", kParallelExperts},
+                                     {"MiMoV2FlashForCausalLM", kShortValues},
                                      {"DeepseekV3ForCausalLM", kLatent},
                                      {"GlmMoeDsaForCausalLM", kKeyChoice}}) {
     more.push_back(family);

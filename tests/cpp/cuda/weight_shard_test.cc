@@ -247,6 +247,10 @@ TEST(ShardOf, LayersHaveTheirShareOfTheirOwnSizes) {
   const ModelConfig both = ShardOf(Config("Gemma4ForCausalLM", heads), 2);
   EXPECT_EQ(both.kv_heads_of(both.layers[0]), 2);
   EXPECT_EQ(both.kv_heads_of(both.layers[1]), 1);
+  const ModelConfig queries = ShardOf(
+      Config("LagunaForCausalLM", R"("num_attention_heads_per_layer": [4, 8], "head_dim": 8)"), 2);
+  EXPECT_EQ(queries.heads_of(queries.layers[0]), 2);
+  EXPECT_EQ(queries.heads_of(queries.layers[1]), 4);
   const ModelConfig shares = ShardOf(Config("Gemma4ForCausalLM", kSharing), 2);
   EXPECT_EQ(shares.ffn_size_of(shares.layers[1]), 24);
   EXPECT_EQ(shares.ffn_size_of(shares.layers[2]), 48);

@@ -65,6 +65,7 @@ class DeltaRuleTest : public KernelTest {
                                  .convolution = in.convolution.data(),
                                  .decay = in.decay.data(),
                                  .decay_bias = in.bias.data(),
+                                 .beta_scale = static_cast<float>(in.beta_scale),
                                  .norm = in.norm.data(),
                                  .norm_eps = 1e-5f,
                                  .out = out->data.data(),
@@ -77,8 +78,10 @@ class DeltaRuleTest : public KernelTest {
 
 TEST_P(DeltaRuleTest, MatchesTheRecurrence) {
   for (const DeltaShape& shape : Shapes()) {
-    const Inputs in = MakeInputs(shape, 70);
-    ExpectClose(Run(in, {in.rows}, 2), reference::DeltaRule(in), 2e-4);
+    Inputs in = MakeInputs(shape, 70);
+    for (in.beta_scale = 1; in.beta_scale <= 2; ++in.beta_scale) {
+      ExpectClose(Run(in, {in.rows}, 2), reference::DeltaRule(in), 2e-4);
+    }
   }
 }
 

@@ -138,6 +138,8 @@ TEST_P(ExpertsTest, RefusesRulesThatCannotHold) {
                InternalError);
   EXPECT_THROW(Choose(Threads(1), {.num_experts = 4, .num_chosen = 1, .num_judged = 3}, Floats(4)),
                InternalError);
+  EXPECT_THROW(Choose(Threads(1), {.num_experts = 4, .num_chosen = 1, .logit_cap = 1}, Floats(4)),
+               InternalError);  // of softmax
 }
 
 // Some packed matrices of one shape, with biases.
@@ -360,6 +362,7 @@ TEST_P(ExpertsTest, MixMatchesReference) {
                  .n = n};
     if (kind > 0) args.shared = shared.data();
     if (kind > 0) args.ld_shared = n;
+    args.shared_scale = kind == 2 ? 1.0f : 0.5f;
     if (kind > 1) args.shared_gate = gate.data() + 1;
     if (kind > 1) args.ld_gate = 2;
     if (kind > 2) args.weights = nullptr;
@@ -372,7 +375,7 @@ TEST_P(ExpertsTest, MixMatchesReference) {
         want[i] += weight * x[places[row * chosen + j] * n + i % n];
       }
       const double factor = kind > 1 ? 1 / (1 + std::exp(-double{gate[row * 2 + 1]})) : 1;
-      if (kind > 0) want[i] += factor * shared[i];
+      if (kind > 0) want[i] += args.shared_scale * factor * shared[i];
     }
     out.ExpectPaddingUntouched();
     ExpectClose(out.Dense(), want, 1e-6);

@@ -21,7 +21,7 @@ struct DeltaInputs {
   Floats gates;           // [rows, shape.gates()]
   Floats channel_decays;  // [rows, shape.decays()], where channels decay
   Floats convolution, decay, bias, norm;
-  double norm_eps = 1e-5;
+  double norm_eps = 1e-5, beta_scale = 1;
 
   DeltaInputs(const DeltaShape& of, int64_t num_rows, std::mt19937& random)
       : shape(of), rows(num_rows) {
@@ -109,7 +109,7 @@ inline void DeltaHead(const DeltaInputs& in, int64_t head, Matrix* out) {
     const auto k = HeadOf(in, row, s.keys() + key, s.key_dim, 1);
     const auto v = HeadOf(in, row, 2 * s.keys() + head * s.value_dim, s.value_dim, 0);
     const std::vector<double> decays = DecaysOf(in, row, head);
-    const double beta = Sigmoid(in.gates[row * s.gates() + head]);
+    const double beta = in.beta_scale * Sigmoid(in.gates[row * s.gates() + head]);
     std::vector<double> o(s.value_dim);
     double squares = 0;
     for (int64_t j = 0; j < s.value_dim; ++j) {

@@ -32,6 +32,11 @@ inline constexpr RouterRule kRouterRules[] = {
      .num_judged = 1,
      .scale = 16.0f},
     {.num_experts = 6, .num_chosen = 2, .num_groups = 6, .num_chosen_groups = 4},
+    {.score = RouterScore::kSigmoid,
+     .num_experts = 16,
+     .num_chosen = 4,
+     .renormalize = true,
+     .logit_cap = 0.8f},
     {.num_experts = 1, .num_chosen = 1}};
 
 // Rows without two logits that are nearly equal, of which either may be the better one.
@@ -52,8 +57,9 @@ inline std::vector<double> ScoresOf(const RouterRule& rule, const float* logits)
   std::vector<double> scores(rule.num_experts);
   double sum = 0;
   for (int64_t e = 0; e < rule.num_experts; ++e) {
-    scores[e] = rule.score == RouterScore::kSigmoid ? 1 / (1 + std::exp(-double{logits[e]}))
-                                                    : std::exp(double{logits[e]});
+    const double cap = rule.logit_cap;
+    const double logit = cap > 0 ? cap * std::tanh(logits[e] / cap) : logits[e];
+    scores[e] = rule.score == RouterScore::kSigmoid ? 1 / (1 + std::exp(-logit)) : std::exp(logit);
     sum += scores[e];
   }
   if (rule.score == RouterScore::kSoftmax) {

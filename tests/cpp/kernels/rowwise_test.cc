@@ -360,7 +360,8 @@ TEST_P(RowwiseTest, ActivateWithClampedHalves) {
 
 TEST_P(RowwiseTest, GatesOfElementsAndOfHeads) {
   const int64_t m = 5, n = 39;
-  for (const int64_t per_gate : {1, 3, 13, 39}) {
+  for (const auto& [per_gate, softplus] :
+       {std::pair{1, false}, {3, false}, {13, false}, {39, false}, {1, true}, {13, true}}) {
     const int64_t gates = n / per_gate;
     const Floats gate = Random(m * gates, 3), x = Random(m * n);
     Floats out = x;
@@ -370,10 +371,13 @@ TEST_P(RowwiseTest, GatesOfElementsAndOfHeads) {
                       .ldx = n,
                       .m = m,
                       .n = n,
-                      .per_gate = per_gate});
+                      .per_gate = per_gate,
+                      .softplus = softplus});
     reference::Matrix want;
     for (int64_t i = 0; i < m * n; ++i) {
-      want.push_back(x[i] / (1 + std::exp(-double{gate[i / n * gates + i % n / per_gate]})));
+      const double of_element = gate[i / n * gates + i % n / per_gate];
+      want.push_back(
+          x[i] * (softplus ? std::log1p(std::exp(of_element)) : 1 / (1 + std::exp(-of_element))));
     }
     ExpectClose(out, want, 1e-6);
   }

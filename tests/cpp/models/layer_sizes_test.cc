@@ -76,6 +76,26 @@ TEST(LayerSizes, OfLayersWithoutAWindow) {
   EXPECT_TRUE(ReadGemma4(R"("global_head_dim": 8)").has_equal_layers());
 }
 
+TEST(LayerSizes, QueryHeadsOfEachLayer) {
+  const auto read = [](const std::string& fields) {
+    TempFolder folder;
+    folder.Write("config.json",
+                 TinyConfig("LagunaForCausalLM",
+                            R"("head_dim": 8, "num_attention_heads_per_layer": [8, 4])" + fields));
+    return ReadModelConfig(folder.path());
+  };
+  const ModelConfig heads = read("");
+  EXPECT_EQ(heads.most_heads(), 8);
+  EXPECT_FALSE(heads.has_equal_layers());
+  const LayerConfig& first = heads.layers[0];
+  EXPECT_EQ(first.own_heads, 8);
+  EXPECT_EQ(heads.layers[1].own_heads, 0);  // as many as the model has
+  EXPECT_EQ(heads.linear_rows(first, LinearRole::kQkv), 8 + 8 * 8 + 2 * 2 * 8);  // with the gates
+  EXPECT_EQ(heads.linear_rows(heads.layers[1], LinearRole::kQkv), 4 + 4 * 8 + 2 * 2 * 8);
+  EXPECT_EQ(heads.linear_columns(first, LinearRole::kOut), 8 * 8);
+  EXPECT_EQ(read(R"(, "gating": "per-element")").attention_gates_size(first), 8 * 8);
+}
+
 TEST(LayerSizes, AsTransformersWritesThem) {
   const std::string each = R"("per_layer_config": {"02": {"head_dim": 16, "num_key_value_heads": 1},
       "5": {"head_dim": 16, "num_key_value_heads": 1}}, "global_head_dim": 32,

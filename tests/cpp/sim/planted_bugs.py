@@ -28,13 +28,17 @@ from planted import (
     delta_rule,
     engine,
     guesses_ahead,
+    heads_of_layers,
     key_choice,
     latent_experts,
     learned_positions,
+    norms_by_state,
+    parallel_experts,
     recurrent,
     recurrent_drafts,
     residual_streams,
     shards,
+    short_values,
     speculation,
     states_on_gpus,
     ternary,
@@ -60,6 +64,10 @@ PARTS_OF_BUGS = (
     decays_of_channels,
     learned_positions,
     residual_streams,
+    heads_of_layers,
+    norms_by_state,
+    parallel_experts,
+    short_values,
 )
 BUGS = [bug for part in PARTS_OF_BUGS for bug in part.BUGS]
 

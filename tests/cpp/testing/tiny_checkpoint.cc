@@ -31,7 +31,7 @@ void WriteTensors(const TempFolder& folder, const WeightMap& map) {
     if (slot.name.empty()) continue;                                    // of ones
     if (slot.joined.index > 0 || header.contains(slot.name)) continue;  // written with the first
     const size_t begin = data.size();
-    std::vector<int64_t> shape = slot.joined.StoredShape(slot.shape);
+    std::vector<int64_t> shape = slot.joined.StoredShape(slot.UnpaddedShape());
     if (slot.part.num_rows > 0) shape = slot.part.StoredShape(slot.shape);
     int64_t elements = 1;
     for (int64_t size : shape) elements *= size;
@@ -83,6 +83,7 @@ std::string TinyConfig(const std::string& architecture, const std::string& given
       add("linear_num_heads", "4");
       add("linear_head_dim", "16");
     }
+    if (!arch->layer_heads_field.empty()) add(arch->layer_heads_field, "[4, 8]");
     if (arch->mamba != nullptr) {
       add(arch->mamba->num_heads, "4");
       add(arch->mamba->state_dim, "24");

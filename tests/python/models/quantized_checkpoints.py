@@ -526,7 +526,8 @@ def quantize_checkpoint(source: Path, quantized: Path, floats: Path, form: Forma
     is_turned = config["model_type"] == "gpt2"  # whose floats are stored as [columns, rows]
     stored, plain = Tensors(), Tensors()
     for name, tensor in load_file(source / WEIGHTS).items():
-        if "_proj." in name and name.endswith(".weight"):
+        is_small = tensor.shape[0] % 8 != 0  # gates of a few heads, which quantizers leave alone
+        if "_proj." in name and name.endswith(".weight") and not is_small:
             base = name.removesuffix(".weight")
             matrix = np.ascontiguousarray(tensor.T) if is_turned else tensor
             parts = form.write(form, base, matrix, rng)

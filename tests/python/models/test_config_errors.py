@@ -100,6 +100,9 @@ MAMBA = "tiny-granitemoehybrid_mamba"
 NEMOTRON = "tiny-nemotron_h"
 NEMOTRON_EXPERTS = "tiny-nemotron_h_moe"
 FALCON = "tiny-falcon_h1"
+LAGUNA = "tiny-laguna"
+COHERE = "tiny-cohere2_moe"
+MIMO = "tiny-mimo_v2_flash"
 
 
 @pytest.mark.parametrize(
@@ -121,6 +124,19 @@ FALCON = "tiny-falcon_h1"
         ("tiny-phi", {"qk_layernorm": True}, "norms of q and k with biases"),
         ("tiny-olmo", {"clip_qkv": 8.0}, '"clip_qkv" is not supported'),
         ("tiny-granite_swa", {"layer_rope_theta": [1e4]}, '"num_hidden_layers" = 5'),
+        (LAGUNA, {"num_attention_heads_per_layer": [8]}, '"num_hidden_layers" = 5 integers in [1'),
+        (LAGUNA, {"num_attention_heads_per_layer": [8, 16, 9, 24, 16]}, "_heads\" = 2 divides"),
+        (LAGUNA, {"num_attention_heads_per_layer": [8, 16, 0, 24, 16]}, "_heads\" = 2 divides"),
+        (COHERE, {"expert_selection_fn": "top"}, '"expert_selection_fn" must be "softmax" or "sig'),
+        (COHERE, {"shared_expert_combination_strategy": "max"}, '"average" or "sum"'),
+        (MIMO, {"v_head_dim": 32}, '"v_head_dim" must be an integer in [1, 24]'),
+        (MIMO, {"swa_num_key_value_heads": 3}, 'must be a divisor of "num_attention_heads" = 4'),
+        (MIMO, {"swa_head_dim": 32}, "heads of another size in layers with a window"),
+        (MIMO, {"add_full_attention_sink_bias": True}, "sinks of layers without a window"),
+        (LAGUNA, {"gating": False}, '"gating" must be true, "per-head" or "per-element"'),
+        (LAGUNA, {"gating": "per-layer"}, '"gating" must be true, "per-head" or "per-element"'),
+        (LAGUNA, {"moe_router_logit_softcapping": -1.0}, "a number of at least 0"),
+        (LAGUNA, {"moe_apply_router_weight_on_input": True}, "weights of what experts read"),
         (MAMBA, {"layer_types": ["mamba"]}, '"layer_types" has 1 entries, "num_hidden_layers" is'),
         (MAMBA, {"layer_types": ["moe"] * 5}, '"moe" is not supported; supported: mamba, att'),
         (MAMBA, {"mamba_n_heads": 9}, '"mamba_n_heads" must be a divisor of "mamba_expand" * "h'),

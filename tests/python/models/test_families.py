@@ -72,6 +72,7 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
             "layer_types": ["full_attention"] * 4,
         },
     ),
+    "afmoe-biases": ("tiny-afmoe", {"attention_bias": True}),  # which its gates lack
     "cohere-biases": ("tiny-cohere", {"use_qk_norm": False, "attention_bias": True}),
     "deepseek_v3-direct-queries": (
         "tiny-deepseek_v3",
@@ -184,6 +185,51 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
             "tie_word_embeddings": False,
         },
     ),
+    "cohere2_moe-sums": (
+        "tiny-cohere2_moe",
+        {
+            "rms_norm_eps": None,
+            "expert_selection_fn": "softmax",
+            "shared_expert_combination_strategy": "sum",
+            "prefix_dense_sliding_window_pattern": 2,
+            "first_k_dense_replace": 3,
+        },
+    ),
+    "cohere2_moe-without-shared-experts": (
+        "tiny-cohere2_moe",
+        {"num_shared_experts": 0, "norm_topk_prob": True, "tie_word_embeddings": False},
+    ),
+    "mimo_v2_flash-biases": (
+        "tiny-mimo_v2_flash",
+        {"attention_bias": True, "attention_value_scale": None, "norm_topk_prob": False},
+    ),
+    "mimo_v2_flash-values-as-long-as-keys": (
+        "tiny-mimo_v2_flash",
+        {
+            "v_head_dim": 24,
+            "sliding_window_size": 32,
+            "layer_types": ["sliding_attention", "full_attention", "full_attention"] * 2
+            + ["sliding_attention"],
+        },
+    ),
+    "olmo_hybrid-rope": (
+        "tiny-olmo_hybrid",
+        {
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+            "linear_allow_neg_eigval": False,
+            "attention_bias": True,
+            "layer_types": ["full_attention"] + ["linear_attention"] * 3 + ["full_attention"],
+        },
+    ),
+    "laguna-gates-of-elements": (
+        "tiny-laguna",
+        {
+            "gating": "per-element",
+            "attention_bias": True,
+            "num_attention_heads_per_layer": [2, 6, 4, 10, 4],
+            "moe_router_logit_softcapping": 0.0,
+        },
+    ),
     "falcon3": ("tiny-llama", {"head_dim": 32, "rope_parameters": None, "rope_theta": 1000042}),
 }
 
@@ -266,6 +312,25 @@ def test_internlm2_is_a_llama_with_one_tensor_of_q_k_and_v(tmp_path: Path) -> No
     config["bias"] = config.pop("attention_bias")
     (path / "config.json").write_text(json.dumps(config))
     assert np.array_equal(PagedModel(path).generate([5, 6, 7], 512, 8)[1], expected)
+
+
+def test_olmo_hybrid_as_the_hub_writes_it(tmp_path: Path) -> None:
+    """Queries, keys and values have convolutions of their own; transformers joins them."""
+    path = make_checkpoint("tiny-olmo_hybrid", tmp_path / "m")
+    expected = PagedModel(path).generate([5, 6, 7], 512, 8)[1]
+    weights = {}
+    for name, tensor in load_file(path / "model.safetensors").items():
+        if "conv1d" in name:
+            parts = tensor.split([48, 48, 160])
+            weights |= {name.replace("conv1d", f"{p}_conv1d"): t.contiguous()
+                        for p, t in zip("qkv", parts, strict=True)}  # fmt: skip
+        else:
+            weights[name] = tensor
+    for renames in ({}, {"input_layernorm": "attention_layer_norm"}):
+        for own, hub in renames.items():
+            weights = {name.replace(own, hub): tensor for name, tensor in weights.items()}
+        save_file(weights, path / "model.safetensors")
+        assert np.array_equal(PagedModel(path).generate([5, 6, 7], 512, 8)[1], expected)
 
 
 @pytest.mark.parametrize("name", ["PerceptionLM", "FastVlm"])

@@ -223,6 +223,21 @@ READINGS: dict[str, tuple[str, dict[str, Any]]] = {
         {"scale_emb": ..., "scale_depth": ..., "dim_model_base": ...},
     ),
     "minicpm3-no-scales": ("tiny-minicpm3", {"scale_depth": None, "dim_model_base": None}),
+    "laguna-gates": ("tiny-laguna", {"gating": "per-head", "layer_types": ...}),
+    "olmo_hybrid-rope": ("tiny-olmo_hybrid", {"rope_parameters": None}),
+    "cohere2_moe-kinds-of-layers": (
+        "tiny-cohere2_moe",
+        {"layer_types": ..., "mlp_layer_types": ..., "first_k_dense_replace": 1},
+    ),
+    "mimo_v2_flash-hub": (
+        "tiny-mimo_v2_flash",
+        {
+            "layer_types": ..., "rope_parameters": ..., "routed_scaling_factor": None,
+            "sliding_window_size": 40, "sliding_window": 40, "swa_num_key_value_heads": 4,
+            "swa_head_dim": 24, "swa_v_head_dim": 16, "swa_num_attention_heads": 4,
+            "add_swa_attention_sink_bias": True, "add_full_attention_sink_bias": False,
+        },
+    ),
     "partial-rotary-null": (
         "tiny-glm",
         {"partial_rotary_factor": None, "rope_parameters": {"rope_theta": 1e4}},

@@ -29,7 +29,7 @@ MODELS = [
     "tiny-qwen3_5_text", "tiny-lfm2", "tiny-lfm2_moe", "tiny-granitemoehybrid_mamba",
     "tiny-granitemoehybrid_moe", "tiny-bamba", "tiny-nemotron_h", "tiny-nemotron_h_moe",
     "tiny-falcon_h1", "tiny-lfm3", "tiny-mamba2",
-    "tiny-kimi_linear",
+    "tiny-kimi_linear", "tiny-olmo_hybrid",
 ]  # fmt: skip
 
 # Multiples of 4.

@@ -58,6 +58,7 @@ def library() -> str:
     [
         ("tiny-kimi_linear", {}),
         ("tiny-kimi_linear", KIMI_WITH_QUERY_LATENTS),
+        ("tiny-olmo_hybrid", {}),
         ("tiny-lfm2", {}),
         ("tiny-lfm2", {"conv_L_cache": 8, "layer_types": ["conv"] * 4 + ["full_attention"]}),
         ("tiny-lfm2_moe", {}),

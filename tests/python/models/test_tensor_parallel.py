@@ -51,6 +51,8 @@ KINDS = [
     "tiny-glm_moe_dsa",  # whose queries attend to chosen keys
     "latent-gptq-4-sym",
     "tiny-afmoe",  # gates of what attention gives
+    "tiny-laguna",  # likewise of heads, of which layers have different numbers
+    "tiny-cohere2_moe",  # experts in parallel blocks
     "tiny-opt",  # learned positions
     "tiny-gpt2",  # whose matrices are stored transposed
     "tiny-gpt_bigcode",  # with one KV head
@@ -63,6 +65,11 @@ OVERRIDES: dict[str, Any] = {
     "tiny-lfm3": {"num_attention_heads": 16, "sliding_window": 12},
     "tiny-olmo2": SIZES,
     "tiny-afmoe": {"sliding_window": 12, "head_dim": 16},
+    "tiny-cohere2_moe": {"sliding_window": 12, "intermediate_size": 64},
+    "tiny-laguna": {
+        "sliding_window": 12, "num_attention_heads_per_layer": [16, 32, 16, 48, 32],
+        "moe_intermediate_size": 64, "shared_expert_intermediate_size": 96,
+    },
     "tiny-llama4_text": {"attention_chunk_size": 12, "floor_scale": 5},
     "tiny-granitemoehybrid_mamba": {"shared_intermediate_size": 64},
     "tiny-granitemoehybrid_mamba-of-one-group": {
@@ -85,6 +92,7 @@ STATES = [
     ("tiny-qwen3_next", 2),  # whose tensors have groups of heads
     ("tiny-kimi_linear", 4),  # a head each, and experts
     ("tiny-kimi_linear-of-query-latents", 2),
+    ("tiny-olmo_hybrid", 2),  # norms of whole queries and keys beside states
     ("tiny-lfm2", 4),
     ("tiny-lfm2_moe", 2),
     ("tiny-lfm3", 2),  # 16 heads with a gate each
@@ -115,10 +123,24 @@ LAYERS_WITH_SIZES: dict[str, tuple[str, dict[str, Any], int]] = {
     "inputs-of-four": ("tiny-gemma4", {"text_config": SHARING}, 4),
     # Likewise, with residual streams and gates that are cut.
     "streams": ("tiny-gemma3n_text", {}, 2),
+    # Sinks of windows, and values that are shorter than keys.
+    "short-values": ("tiny-mimo_v2_flash", NARROW, 2),
+    "short-values-of-four": ("tiny-mimo_v2_flash", NARROW | {"moe_intermediate_size": 64}, 4),
+    # Numbers of query heads, with a gate of each element.
+    "query-heads-of-four": (
+        "tiny-laguna",
+        NARROW | {
+            "gating": "per-element", "num_attention_heads_per_layer": [4, 16, 8, 24, 16],
+            "moe_intermediate_size": 64, "shared_expert_intermediate_size": 96,
+        },
+        4,
+    ),
     "experts": ("tiny-gemma4_text-experts", NARROW, 2),
     "experts-of-four": ("tiny-gemma4_text-experts", NARROW | {"moe_intermediate_size": 64}, 4),
 }
-AT_EVERY_PUSH = {"heads-of-four", "inputs", "streams", "experts"}
+AT_EVERY_PUSH = {
+    "heads-of-four", "inputs", "streams", "experts", "query-heads-of-four", "short-values-of-four",
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

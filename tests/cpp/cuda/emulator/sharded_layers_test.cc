@@ -58,10 +58,14 @@ TEST_F(ShardedLayersTest, BlocksAndStatesAreThoseOfOneDevice) {
       {2, "NemotronHForCausalLM", kSingleBlockExperts},
       {2, "NemotronHForCausalLM", kSingleBlocksWithoutStates},
       {2, "KimiLinearForCausalLM", kKimi},
-      {2, "Gemma3nForCausalLM", kStreams},       // gates of which each device has some
+      {2, "Gemma3nForCausalLM", kStreams},  // gates of which each device has some
+      {2, "OlmoHybridForCausalLM", kOlmoHybrid},
       {2, "FalconH1ForCausalLM", kBesideMamba},  // of one group, which has no norm
       {2, "FalconH1ForCausalLM", kBesideMambaWithNorm},
-      {4, "FalconH1ForCausalLM", four_groups}};
+      {4, "FalconH1ForCausalLM", four_groups},
+      {2, "LagunaForCausalLM", kHeadsOfLayersWithBiases},
+      {2, "Cohere2MoeForCausalLM", kParallelExperts},
+      {2, "MiMoV2FlashForCausalLM", kShortValues}};
   for (const auto& [number, architecture, fields] : models) {
     EXPECT_LT(DifferenceOn(number, fields, "float32", architecture), 1e-5)
         << architecture << " " << fields;

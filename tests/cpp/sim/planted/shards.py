@@ -44,7 +44,7 @@ BUGS = [
     _bug(
         "the output of attention has columns of the decoder's heads",
         CUTS,
-        "Scaled(Heads(), whole_.values_size(*of_whole_) / whole_.num_heads)",
+        "Scaled(Heads(), whole_.values_size(*of_whole_) / NumHeads())",
         "Scaled(Heads(), whole_.values_size() / whole_.num_heads)",
     ),
     _bug(
