@@ -51,6 +51,9 @@ constexpr Renamed kIntegers[] = {
     {"ssm.state_size", "linear_key_head_dim"},
     {"ssm.time_step_rank", "linear_num_value_heads"},
     {"ssm.conv_kernel", "linear_conv_kernel_dim"},
+    {"attention.indexer.head_count", "index_n_heads"},
+    {"attention.indexer.key_length", "index_head_dim"},
+    {"attention.indexer.top_k", "index_topk"},
 };
 constexpr Renamed kNumbers[] = {
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
@@ -70,6 +73,8 @@ constexpr Renamed kNumbers[] = {
     {"expert_weights_scale", "routed_scaling_factor"},
     {"expert_weights_scale", "route_scale"},
 };
+
+constexpr int64_t kMostLayers = 1 << 16;  // above what the reader of the configuration allows
 
 class ConfigWriter {
  public:
@@ -247,8 +252,7 @@ class ConfigWriter {
 
   // Not all layers have latents, perhaps.
   bool HasSplitLatents() const {
-    constexpr int64_t kMost = 1 << 16;  // above what the reader of the configuration allows
-    const int64_t num_layers = std::min(NumLayers().value_or(0), kMost);
+    const int64_t num_layers = std::min(NumLayers().value_or(0), kMostLayers);
     for (int64_t i = 0; i < num_layers; ++i) {
       const std::string layer = "blk." + std::to_string(i) + '.';
       if (Has(layer + "attn_kv_a_mqa.weight")) return Has(layer + "attn_k_b.weight");
@@ -278,11 +282,24 @@ class ConfigWriter {
     json_.Add("num_key_value_heads", Required("attention.head_count"));
     json_.Add("has_split_kv_b_proj", is_split);
     if (ScalesQueries()) CheckQueryScaling();
+    if (family_.chooses_keys) WriteIndices();
     const std::string groups = Key("expert_group_count");
     if (!file_.Has(groups)) json_.Add("n_group", 1).Add("topk_group", 1);
     const bool has_groups = file_.Integer(groups).value_or(1) > 1;
     json_.Add("topk_method", has_groups ? "group_limited_greedy" : "greedy");
     if (!file_.Has(Key("expert_weights_scale"))) json_.Add("routed_scaling_factor", 1.0);
+  }
+
+  // A layer without an index shares the choice of one in front of it.
+  void WriteIndices() {
+    for (const char* key : {"head_count", "key_length", "top_k"}) {
+      Require("attention.indexer." + std::string(key));
+    }
+    json_.Name("indexer_types").BeginArray();
+    for (int64_t i = 0; i < std::min(NumLayers().value_or(0), kMostLayers); ++i) {
+      json_.Put(Has("blk." + std::to_string(i) + ".indexer.attn_k.weight") ? "full" : "shared");
+    }
+    json_.EndArray();
   }
 
   // Of latent attention: that of Mistral Large 3.

@@ -42,6 +42,7 @@ struct GgufFamily {
   // The rows of a head of q and k alternate between its halves, for a rotation of neighbours.
   bool interleaves_heads = false;
   bool is_latent = false;         // attention: the sizes of its heads have keys of their own
+  bool chooses_keys = false;      // with latent attention: queries attend to chosen keys
   bool layers_differ = false;     // in their sizes (gguf_layer_sizes.h)
   bool has_streams = false;       // residual ones (gguf_streams.h)
   bool has_convolutions = false;  // in layers without KV heads, of which there is a list

@@ -91,6 +91,19 @@ inline constexpr GgufTensorName kGgufLatent[] = {
     {"attn_v_b", "self_attn.v_b_proj.#"},
 };
 
+// Latent attention to chosen keys.
+inline constexpr auto kGgufIndexed = [] {
+  constexpr GgufTensorName kOfIndex[] = {
+      {"indexer.attn_q_b", "self_attn.indexer.wq_b"},
+      {"indexer.attn_k", "self_attn.indexer.wk"},
+      {"indexer.proj", "self_attn.indexer.weights_proj"},
+      {"indexer.k_norm", "self_attn.indexer.k_norm"},
+  };
+  std::array<GgufTensorName, std::size(kOfIndex) + std::size(kGgufLatent)> names;
+  std::ranges::copy(kGgufLatent, std::ranges::copy(kOfIndex, names.begin()).out);
+  return names;
+}();
+
 // Latent attention, and linear attention with a decay of each channel. Convolutions have further
 // dimensions of size 1 in front, and A_log is a column.
 inline constexpr GgufTensorName kGgufKimiDelta[] = {

@@ -116,6 +116,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "qk_nope_head_dim": 32,
         "moe_intermediate_size": 64,
     },
+    "tiny-glm_moe_dsa": {
+        "q_lora_rank": 64,
+        "qk_nope_head_dim": 32,
+        "moe_intermediate_size": 64,
+        "index_head_dim": 32,
+        "index_topk": 9,
+    },
     "tiny-mistral4": {
         "q_lora_rank": 64,
         "qk_nope_head_dim": 32,

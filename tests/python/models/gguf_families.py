@@ -64,6 +64,7 @@ ARCHITECTURES = {
     "DeepseekV2ForCausalLM": Arch.DEEPSEEK2,
     "DeepseekV3ForCausalLM": Arch.DEEPSEEK2,
     "Glm4MoeLiteForCausalLM": Arch.DEEPSEEK2,
+    "GlmMoeDsaForCausalLM": Arch.GLM_DSA,
     "Mistral4ForCausalLM": Arch.DEEPSEEK2,  # as which there is Mistral Large 3
     "KimiLinearForCausalLM": Arch.KIMI_LINEAR,
     "Llama4ForCausalLM": Arch.LLAMA4,
@@ -96,7 +97,7 @@ PERMUTED = {
 }  # fmt: skip
 ADDS_ONE = {Arch.GEMMA, Arch.GEMMA2, Arch.GEMMA3, Arch.NEMOTRON}
 SIGMOID = {Arch.GLM4_MOE, Arch.MINIMAXM2, Arch.DOTS1, Arch.EXAONE_MOE}
-LATENT = {Arch.DEEPSEEK2, Arch.MISTRAL4, *KIMI}
+LATENT = {Arch.DEEPSEEK2, Arch.MISTRAL4, Arch.GLM_DSA, *KIMI}
 Config = dict[str, Any]
 JOINED = f"experts|norms|{NUMBERED}"  # tensors that are parts of one in a file
 
@@ -338,6 +339,10 @@ def add_latent_sizes(writer: gguf.GGUFWriter, config: Config) -> int:
     rank, rope = config["kv_lora_rank"], config["qk_rope_head_dim"]
     key, value = config["qk_nope_head_dim"] + rope, config["v_head_dim"]
     writer.add_kv_lora_rank(rank)
+    if "index_topk" in config:
+        writer.add_indexer_head_count(config["index_n_heads"])
+        writer.add_indexer_key_length(config["index_head_dim"])
+        writer.add_indexer_top_k(config["index_topk"])
     if config["q_lora_rank"]:
         writer.add_q_lora_rank(config["q_lora_rank"])
     if config.get("old_converter"):
