@@ -20,8 +20,8 @@ inline namespace key_choice_cu {
 
 // ---- Writing ----
 
-constexpr int kUnitsPerBlock = 4;  // heads, or the key
-constexpr int kIndexThreads = kUnitsPerBlock * kWarp;
+constexpr int kIndexUnits = 4;  // heads, or the key
+constexpr int kIndexThreads = kIndexUnits * kWarp;
 static_assert(kMaxIndexDim <= kWarp * kVector);
 
 struct WriteIndexKernelArgs {
@@ -58,10 +58,10 @@ template <typename T>
 __global__ void __launch_bounds__(kIndexThreads)
     WriteIndexKernel(const __grid_constant__ WriteIndexKernelArgs args) {
   WaitForPrevious();
-  alignas(16) __shared__ float heads[kUnitsPerBlock][kMaxIndexDim];
+  alignas(16) __shared__ float heads[kIndexUnits][kMaxIndexDim];
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int64_t row = blockIdx.x;
-  const int64_t unit = static_cast<int64_t>(blockIdx.y) * kUnitsPerBlock + warp;
+  const int64_t unit = static_cast<int64_t>(blockIdx.y) * kIndexUnits + warp;
   const int64_t slot = args.a.slots[row];
   if (unit > args.a.heads || slot < 0) return;
   const auto dim = static_cast<int>(args.index.head_dim);
@@ -336,7 +336,7 @@ void WriteIndex(const KvPages& index, const WriteIndexArgs& args, Stream stream)
   if (args.m == 0) return;
   const int64_t units = args.heads + 1;
   const dim3 grid(static_cast<unsigned>(args.m),
-                  static_cast<unsigned>((units + kUnitsPerBlock - 1) / kUnitsPerBlock));
+                  static_cast<unsigned>((units + kIndexUnits - 1) / kIndexUnits));
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     Launch(WriteIndexKernel<T>, {.grid = grid, .threads = kIndexThreads}, stream,
