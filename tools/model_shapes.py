@@ -246,6 +246,16 @@ SHAPES: dict[str, dict[str, Any]] = {
             "original_max_position_embeddings": 4096,
         },
     },
+    "deepseek-v32-layer": {  # attention of one layer, and little else
+        "model_type": "deepseek_v32", "vocab_size": 512, "hidden_size": 2048,
+        "intermediate_size": 2048, "num_hidden_layers": 1, "num_attention_heads": 128,
+        "num_key_value_heads": 128, "q_lora_rank": 1536, "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "index_topk": 2048,
+        "index_head_dim": 128, "index_n_heads": 64, "first_k_dense_replace": 1,
+        "moe_intermediate_size": 48, "n_routed_experts": 12, "num_experts_per_tok": 3,
+        "n_group": 4, "topk_group": 2, "max_position_embeddings": 163840,
+        "tie_word_embeddings": False,
+    },
     "tiny-gpt_oss": {
         "model_type": "gpt_oss", **_TINY, "intermediate_size": 96, "num_hidden_layers": 4,
         "head_dim": 32, "num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 40,
