@@ -53,11 +53,11 @@ struct Layout {
 
 // ---- The choice ----
 
-// Ordered as the floats are; both zeros are equal, and what is not a number is the largest.
+// Ordered as the floats are; what is not a number is the largest. No score is a negative zero: its
+// sum begins with a positive one.
 uint32_t OrderedBits(float x) {
-  const float without_sign_of_zero = x + 0.0f;
   uint32_t bits;
-  std::memcpy(&bits, &without_sign_of_zero, sizeof(bits));
+  std::memcpy(&bits, &x, sizeof(bits));
   if ((bits & 0x7fffffff) > 0x7f800000) return 0xffffffff;
   return (bits & 0x80000000) != 0 ? ~bits : bits | 0x80000000;
 }

@@ -236,9 +236,10 @@ __global__ void __launch_bounds__(kScoreThreads)
 
 // ---- The best ----
 
-// Both zeros are equal, and what is not a number is the largest.
+// What is not a number is the largest. No score is a negative zero: its sum begins with a positive
+// one.
 __device__ inline uint32_t ScoreBits(float score) {
-  return score == score ? OrderedBits(score + 0.0f) : 0xffffffffu;
+  return score == score ? OrderedBits(score) : 0xffffffffu;
 }
 
 // Writes the positions [0, count) themselves.

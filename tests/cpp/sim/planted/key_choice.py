@@ -29,8 +29,6 @@ BUGS = [
     _bug("of equal scores the later ones are taken", CHOICE,
          "if (key == threshold.value() && equal_left-- <= 0) continue;",
          "if (key == threshold.value() && --equal_left > 0) continue;", KERNELS),
-    _bug("zeros of both signs differ", CHOICE, "const float without_sign_of_zero = x + 0.0f;",
-         "const float without_sign_of_zero = x;", KERNELS),
     _bug("the last bits of scores are not compared", CHOICE, "{11, 11, 10}", "{11, 11}", KERNELS),
     _bug("rows behind the first sixteen get their choice", CHOICE,
          "args.chosen + static_cast<int64_t>(begin) * shape.num_chosen);", "args.chosen);",
