@@ -127,13 +127,14 @@ SHAPES: dict[str, dict[str, Any]] = {
             "mscale_all_dim": 0.8, "original_max_position_embeddings": 128,
         },
     },
+    # So many heads of the index that no scores are zeros, of which any may be taken.
     "tiny-deepseek_v32": {
         "model_type": "deepseek_v32", **_TINY, "num_key_value_heads": 4, "q_lora_rank": 24,
         "kv_lora_rank": 40, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16, "v_head_dim": 32,
         "moe_intermediate_size": 48, "n_routed_experts": 12, "num_experts_per_tok": 3,
         "n_shared_experts": 2, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1,
         "routed_scaling_factor": 1.7, "attention_bias": True, "tie_word_embeddings": False,
-        "index_topk": 40, "index_head_dim": 24, "index_n_heads": 9,
+        "index_topk": 40, "index_head_dim": 24, "index_n_heads": 21,
         "rope_parameters": {
             "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "mscale": 1.0,
             "mscale_all_dim": 0.8, "original_max_position_embeddings": 128,
@@ -144,7 +145,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "q_lora_rank": 48, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
         "v_head_dim": 32, "moe_intermediate_size": 48, "n_routed_experts": 8,
         "num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 2,
-        "index_topk": 56, "index_head_dim": 16, "index_n_heads": 8,
+        "index_topk": 56, "index_head_dim": 16, "index_n_heads": 24,
         "indexer_types": ["full", "shared", "full", "shared"], "tie_word_embeddings": False,
     },
     "tiny-deepseek_v2": {
