@@ -148,7 +148,8 @@ class Transformer : public Model {
   std::vector<int32_t> positions_;  // [rows]
   std::vector<int64_t> slots_;      // [rows] page * kKvPageSize + offset
   std::vector<kernels::AttentionSequence> sequences_;
-  // Of a choice of keys: its sizes, what the last layer that chooses has chosen, and for whom.
+  // Of a choice of keys: its sizes, the keys that the last choosing layer took, and the rows that
+  // they are for.
   kernels::KeyChoiceShape choice_shape_;
   std::vector<int32_t> chosen_;
   std::vector<kernels::AttentionSequence> choosing_rows_;  // each is a sequence of its own
