@@ -19,15 +19,27 @@ class OnesWeight : public WeightSource {
   }
 };
 
-class NormalizedRows : public WeightSource {
+// A weight that is computed from a stored one.
+class OfStored : public WeightSource {
  public:
-  NormalizedRows(std::unique_ptr<WeightSource> stored, int64_t columns, float eps)
-      : WeightSource(stored->parts()), stored_(std::move(stored)), columns_(columns), eps_(eps) {}
+  OfStored(std::unique_ptr<WeightSource> stored, int64_t columns)
+      : WeightSource(stored->parts()), stored_(std::move(stored)), columns_(columns) {}
 
   DType dtype() const override { return stored_->dtype(); }
   int64_t stored_bytes() const override { return stored_->stored_bytes(); }
   void Load() override { stored_->Load(); }
   void Drop() override { stored_->Drop(); }
+
+ protected:
+  const std::unique_ptr<WeightSource> stored_;
+  const int64_t columns_;
+};
+
+class NormalizedRows : public OfStored {
+ public:
+  NormalizedRows(std::unique_ptr<WeightSource> stored, int64_t columns, float eps)
+      : OfStored(std::move(stored), columns), eps_(eps) {}
+
   void Decode(int64_t begin, int64_t end, float* out) const override {
     stored_->Decode(begin, end, out);
     for (int64_t row = begin; row < end; ++row, out += columns_) {
@@ -39,8 +51,6 @@ class NormalizedRows : public WeightSource {
   }
 
  private:
-  const std::unique_ptr<WeightSource> stored_;
-  const int64_t columns_;
   const float eps_;
 };
 
@@ -84,42 +94,26 @@ class WeightsSideBySide : public WeightSource {
   int64_t columns_ = 0;
 };
 
-class MultipliedWeight : public WeightSource {
+class MultipliedWeight : public OfStored {
  public:
   MultipliedWeight(std::unique_ptr<WeightSource> stored, int64_t columns, float factor)
-      : WeightSource(stored->parts()),
-        stored_(std::move(stored)),
-        columns_(columns),
-        factor_(factor) {}
+      : OfStored(std::move(stored), columns), factor_(factor) {}
 
-  DType dtype() const override { return stored_->dtype(); }
-  int64_t stored_bytes() const override { return stored_->stored_bytes(); }
-  void Load() override { stored_->Load(); }
-  void Drop() override { stored_->Drop(); }
   void Decode(int64_t begin, int64_t end, float* out) const override {
     stored_->Decode(begin, end, out);
     for (int64_t i = 0; i < (end - begin) * columns_; ++i) out[i] *= factor_;
   }
 
  private:
-  const std::unique_ptr<WeightSource> stored_;
-  const int64_t columns_;
   const float factor_;
 };
 
 // Codes of zeros are 0, where 0 is a code of all that have no shifts and no table.
-class PaddedRows : public WeightSource {
+class PaddedRows : public OfStored {
  public:
   PaddedRows(std::unique_ptr<WeightSource> stored, int64_t columns, const PaddedHeads& heads)
-      : WeightSource(stored->parts()),
-        stored_(std::move(stored)),
-        columns_(columns),
-        heads_(heads) {}
+      : OfStored(std::move(stored), columns), heads_(heads) {}
 
-  DType dtype() const override { return stored_->dtype(); }
-  int64_t stored_bytes() const override { return stored_->stored_bytes(); }
-  void Load() override { stored_->Load(); }
-  void Drop() override { stored_->Drop(); }
   void Decode(int64_t begin, int64_t end, float* out) const override {
     for (int64_t row = begin; row < end; ++row, out += columns_) {
       const int64_t at = heads_.StoredAt(row);
@@ -149,23 +143,14 @@ class PaddedRows : public WeightSource {
   }
 
  private:
-  const std::unique_ptr<WeightSource> stored_;
-  const int64_t columns_;
   const PaddedHeads heads_;
 };
 
-class PaddedColumns : public WeightSource {
+class PaddedColumns : public OfStored {
  public:
   PaddedColumns(std::unique_ptr<WeightSource> stored, int64_t columns, const PaddedHeads& heads)
-      : WeightSource(stored->parts()),
-        stored_(std::move(stored)),
-        columns_(columns),
-        heads_(heads) {}
+      : OfStored(std::move(stored), columns), heads_(heads) {}
 
-  DType dtype() const override { return stored_->dtype(); }
-  int64_t stored_bytes() const override { return stored_->stored_bytes(); }
-  void Load() override { stored_->Load(); }
-  void Drop() override { stored_->Drop(); }
   void Decode(int64_t begin, int64_t end, float* out) const override {
     const int64_t width = columns_ / heads_.padded * heads_.stored;
     std::vector<float> rows(static_cast<size_t>((end - begin) * width));
@@ -179,8 +164,6 @@ class PaddedColumns : public WeightSource {
   }
 
  private:
-  const std::unique_ptr<WeightSource> stored_;
-  const int64_t columns_;
   const PaddedHeads heads_;
 };
 
