@@ -160,7 +160,7 @@ def _zeros(*shape: int, dtype: type[np.generic] = np.float32) -> np.ndarray:
     return np.zeros(shape, dtype)
 
 
-HIDDEN = 80  # of tiny-llama; test_the_size_of_the_model checks it
+HIDDEN, VOCAB = 64, 512  # of tiny-llama; test_the_size_of_the_model checks it
 A, B = f"{Q0}.lora_A.weight", f"{Q0}.lora_B.weight"
 TENSORS: dict[str, tuple[Change, str]] = {
     "no A": (_with_tensors(**{A: None}), Q0),
@@ -200,14 +200,14 @@ TENSORS: dict[str, tuple[Change, str]] = {
     "an embedding": (
         _with_tensors(
             **{
-                f"{PREFIX}model.embed_tokens.lora_embedding_A": _zeros(8, 320),
+                f"{PREFIX}model.embed_tokens.lora_embedding_A": _zeros(8, VOCAB),
                 f"{PREFIX}model.embed_tokens.lora_embedding_B": _zeros(HIDDEN, 8),
             }
         ),
         "embed_tokens",
     ),
     "a module that was saved whole": (
-        _with_tensors(**{f"{PREFIX}lm_head.weight": _zeros(320, HIDDEN)}),
+        _with_tensors(**{f"{PREFIX}lm_head.weight": _zeros(VOCAB, HIDDEN)}),
         "lm_head",
     ),
     "no tensors": (lambda folder: write_tensors(folder, {}), "adapter_model.safetensors"),
@@ -223,7 +223,7 @@ def test_tensors(loaded: Loaded, folder: Path, case: str) -> None:
 
 def test_the_size_of_the_model(loaded: Loaded) -> None:
     config = json.loads((loaded.model / "config.json").read_text())
-    assert config["hidden_size"] == HIDDEN
+    assert (config["hidden_size"], config["vocab_size"]) == (HIDDEN, VOCAB)
     assert read_tensors(loaded.good)[A].shape == (8, HIDDEN)
 
 
