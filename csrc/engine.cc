@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "engine_adapters.h"
 #include "engine_debug.h"
 #include "engine_grammars.h"
 #include "engine_parts.h"
@@ -55,6 +56,7 @@ class EngineImpl final : public Engine {
   RequestLimits request_limits() const override;
   std::shared_ptr<const TokenTable> token_table() const override { return loaded_.token_table; }
   std::shared_ptr<EngineGrammars> grammars() const override { return grammars_; }
+  std::shared_ptr<EngineAdapters> adapters() const override { return adapters_; }
   std::string JSONMetrics() const override { return estate_->metrics.AsJSONString(Gauges()); }
   void AuditPages() const override {
     AuditState(*estate_, kv_);
@@ -104,6 +106,7 @@ class EngineImpl final : public Engine {
   const std::shared_ptr<EventTraceRecorder> trace_;
   const std::shared_ptr<QueueLimit> queue_;
   const std::shared_ptr<EngineGrammars> grammars_;
+  const std::shared_ptr<EngineAdapters> adapters_;
   PagedKvCache kv_;
   const std::unique_ptr<BatchDrafter> batch_drafter_;  // may be null
   const std::unique_ptr<TokenBlocks> token_blocks_;    // may be null
@@ -171,6 +174,7 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
                                 .vocab_size = loaded_.model->metadata().vocab_size,
                                 .tokenizer_json = LastingPath(TokenizerJson(loaded_.config.model))},
           loaded_.config, options.create_grammar_compiler, options.log)),
+      adapters_(std::make_shared<EngineAdapters>(loaded_.model->adapter_loader())),
       kv_(NumPages(loaded_.config), kKvPageSize, options.log,
           NumSlots(*loaded_.model, loaded_.config)),
       batch_drafter_(MakeBatchDrafter(&loaded_, options.log)),
@@ -208,6 +212,7 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
       steps_(context_),
       jump_forward_(context_),
       speculation_(context_, loaded_.config, options.make_drafter) {
+  adapters_->LoadAll(config().adapters);
   CreatePrefixCache();
   estate_->request_stream_callback_ = options.request_stream_callback;
   RegisterDebugFunctions({*estate_, kv_, *loaded_.model, config(), profiler_}, &debug_functions_);
@@ -256,6 +261,7 @@ void EngineImpl::CheckAdmission(const Request& request) const {
   // Again, because the request may have been created for another model that was loaded before.
   CheckRequest(request, request_limits());
   grammars_->Check(request);
+  adapters_->Check(request);
   if (!request.generation_cfg.stop_strs.empty() && loaded_.token_table == nullptr) {
     throw InvalidRequest("stop_strs",
                          "\"stop_strs\" needs a model folder with tokenizer.json; this one has "
@@ -472,8 +478,18 @@ RequestPtr Engine::CreateRequest(std::string id, std::vector<Data> inputs,
                                  const std::stop_token& stop) const {
   return mlc_native::CreateRequest(
       std::move(id), std::move(inputs), std::move(generation_cfg), request_limits(),
-      [&](Request* request) { grammars()->CompileFor(request, stop); }, begins_turn);
+      [&](Request* request) {
+        adapters()->ResolveFor(request);
+        grammars()->CompileFor(request, stop);
+      },
+      begins_turn);
 }
+
+void Engine::LoadAdapter(const std::string& name, const std::string& folder) const {
+  adapters()->Load(name, folder);
+}
+void Engine::UnloadAdapter(const std::string& name) const { adapters()->Unload(name); }
+std::vector<AdapterInfo> Engine::ListAdapters() const { return adapters()->List(); }
 
 std::unique_ptr<Engine> Engine::FromModel(std::unique_ptr<Model> model, const EngineConfig& config,
                                           ModelDefaults defaults,

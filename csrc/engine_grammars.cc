@@ -77,6 +77,7 @@ EngineGrammars::EngineGrammars(Model model, const EngineConfig& config,
 
 void EngineGrammars::CompileFor(Request* request, const std::stop_token& stop) {
   const ResponseFormat& format = request->generation_cfg.response_format;
+  if (!format.is_constrained()) return;
   if (model_.token_table == nullptr) {
     throw InvalidRequest("response_format",
                          std::string("response_format type \"") + ToString(format.type) +

@@ -34,7 +34,7 @@ class EngineGrammars {
   };
   EngineGrammars(Model model, const EngineConfig& config, GrammarCompilerFactory factory, Log log);
 
-  // Fills in grammar, grammar_tokens and, in the mode "jump_forward" or for drafts, retokenizer; or
+  // Of a request whose answer is constrained, fills in grammar, grammar_tokens and, in the mode "jump_forward" or for drafts, retokenizer; or
   // only is_aborted, if `stop` is requested before the grammar is there. Throws
   // InvalidRequest("response_format", ...), and InvalidConfig when the grammar library is not
   // there.

@@ -126,8 +126,18 @@ class ThreadedEngineImpl final : public ThreadedEngine {
     const std::shared_ptr<const LoadedModel> loaded = Loaded();
     return mlc_native::CreateRequest(
         std::move(id), std::move(inputs), std::move(generation_cfg), loaded->limits,
-        [&](Request* request) { loaded->grammars->CompileFor(request, stop); }, begins_turn);
+        [&](Request* request) {
+          loaded->adapters->ResolveFor(request);
+          loaded->grammars->CompileFor(request, stop);
+        },
+        begins_turn);
   }
+
+  void LoadAdapter(const std::string& name, const std::string& folder) override {
+    Loaded()->adapters->Load(name, folder);
+  }
+  void UnloadAdapter(const std::string& name) override { Loaded()->adapters->Unload(name); }
+  std::vector<AdapterInfo> ListAdapters() const override { return Loaded()->adapters->List(); }
 
   void AddRequest(RequestPtr request) override {
     RefuseAfterFork();

@@ -139,7 +139,7 @@ void EngineWorker::Load(const EngineConfig& config, LoadProgress progress) {
   std::unique_ptr<Engine> engine = options_.factory(config, options);
   options_.publish(std::make_shared<const LoadedModel>(
       LoadedModel{engine->config(), engine->default_generation_config(), engine->request_limits(),
-                  engine->token_table(), engine->grammars()}));
+                  engine->token_table(), engine->grammars(), engine->adapters()}));
   engine_ = std::move(engine);
 }
 

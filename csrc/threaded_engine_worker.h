@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine_adapters.h"
 #include "engine_grammars.h"
 #include "mlc_native/config.h"
 #include "mlc_native/data.h"
@@ -60,6 +61,7 @@ struct LoadedModel {
   RequestLimits limits;
   std::shared_ptr<const TokenTable> token_table;
   std::shared_ptr<EngineGrammars> grammars;
+  std::shared_ptr<EngineAdapters> adapters;
 };
 
 // Reports each distinct error once, up to a bound. Without memory, it reports what it can.

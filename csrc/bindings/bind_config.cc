@@ -213,6 +213,15 @@ void BindConfig(nb::module_& m) {
       .def("as_json", &GenerationConfig::AsJSONString, nb::lock_self())
       .def("copy", [](const GenerationConfig& self) { return self; }, nb::lock_self());
 
+  nb::class_<AdapterInfo>(m, "AdapterInfo", "An adapter (LoRA) that is loaded beside a model.")
+      .def_ro("name", &AdapterInfo::name)
+      .def_ro("path", &AdapterInfo::path, "Its folder.")
+      .def_ro("rank", &AdapterInfo::rank, "The most that one of its matrices has.")
+      .def_ro("num_bytes", &AdapterInfo::num_bytes, "Of its weights in memory.")
+      .def("__repr__", [](const AdapterInfo& self) {
+        return nb::str("AdapterInfo(name={!r}, path={!r}, rank={}, num_bytes={})")
+            .format(self.name, self.path, self.rank, self.num_bytes);
+      });
   nb::class_<RequestLimits>(m, "RequestLimits", "What a loaded engine can serve.")
       .def_ro("vocab_size", &RequestLimits::vocab_size)
       .def_ro("max_num_sequence", &RequestLimits::max_num_sequence)

@@ -121,6 +121,17 @@ void BindEngine(nb::module_& m) {
           "json_metrics", [](const PyEngine& self) { return self.engine->JSONMetrics(); },
           ReleaseGil())
       .def(
+          "load_adapter",
+          [](PyEngine& self, const std::string& name, const std::string& path) {
+            self.engine->LoadAdapter(name, path);
+          },
+          "name"_a, "path"_a, ReleaseGil(), "Raises InvalidRequest, InvalidConfig, LoadError.")
+      .def(
+          "unload_adapter",
+          [](PyEngine& self, const std::string& name) { self.engine->UnloadAdapter(name); }, "name"_a,
+          ReleaseGil(), "Raises InvalidRequest.")
+      .def("adapters", [](const PyEngine& self) { return self.engine->ListAdapters(); })
+      .def(
           "pin_prefix",
           [](PyEngine& self, const std::vector<int64_t>& token_ids) {
             return self.engine->PinPrefix(CheckedTokenIds("prompt", token_ids));

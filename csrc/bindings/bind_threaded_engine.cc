@@ -79,6 +79,17 @@ void BindThreadedEngine(nb::module_& m) {
            })
       .def("json_metrics", &ThreadedEngine::JSONMetrics, ReleaseGil())
       .def(
+          "load_adapter",
+          [](ThreadedEngine& self, const std::string& name, const std::string& path) {
+            self.LoadAdapter(name, path);
+          },
+          "name"_a, "path"_a, ReleaseGil(), "Raises InvalidRequest, InvalidConfig, LoadError.")
+      .def(
+          "unload_adapter",
+          [](ThreadedEngine& self, const std::string& name) { self.UnloadAdapter(name); }, "name"_a,
+          ReleaseGil(), "Raises InvalidRequest.")
+      .def("adapters", [](const ThreadedEngine& self) { return self.ListAdapters(); })
+      .def(
           "pin_prefix",
           [](ThreadedEngine& self, const std::vector<int64_t>& token_ids) {
             const std::vector<int32_t> checked = CheckedTokenIds("prompt", token_ids);

@@ -246,16 +246,18 @@ struct ScaleArgs {
 };
 void Scale(const Cpu& cpu, const ScaleArgs& args);
 
-// sum[m, n] += x[m, n]. They do not overlap.
+// sum[m, n] += x[m, n], or row rows[i] of `sum` += row i of x. They do not overlap. Requires: `rows`
+// is not that of a row step.
 struct AddArgs {
   const float* x = nullptr;
   int64_t ldx = 0;
+  const int32_t* rows = nullptr;  // [m], each once; null: row i is added to row i
   float* sum = nullptr;
   int64_t ld_sum = 0;
   int64_t m = 0;
   int64_t n = 0;
 };
-void Add(const Cpu& cpu, const AddArgs& args);
+MLC_NATIVE_PRIVATE_API void Add(const Cpu& cpu, const AddArgs& args);
 
 // to[row, h * to_step + i] = from[row, h * from_step + i] for each of `heads` heads h and i < n; 0
 // without `from`. A from_step of 0: all heads get the same. They do not overlap, or they are the

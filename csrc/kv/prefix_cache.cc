@@ -49,7 +49,7 @@ std::vector<Page> PrefixCache::PagesOf(const Tree::Match& match) const {
   return pages;
 }
 
-PrefixCache::Prefix PrefixCache::Find(std::span<const int32_t> tokens, int64_t space) {
+PrefixCache::Prefix PrefixCache::Find(std::span<const int32_t> tokens, CacheSpace space) {
   const Tree::Match match = tree_.Find(tokens, space);
   Prefix prefix{.length = match.length};
   if (kv_->has_states()) {
@@ -62,7 +62,7 @@ PrefixCache::Prefix PrefixCache::Find(std::span<const int32_t> tokens, int64_t s
   return prefix;
 }
 
-void PrefixCache::StartSequence(int64_t seq_id, std::span<const int32_t> tokens, int64_t space) {
+void PrefixCache::StartSequence(int64_t seq_id, std::span<const int32_t> tokens, CacheSpace space) {
   const Tree::Match match = tree_.Find(tokens, space);
   MLC_CHECK(match.length == std::ssize(tokens)) << match.length << " of " << tokens.size();
   Page slot;
@@ -91,7 +91,7 @@ PrefixCache::CachedState* PrefixCache::FindState(const Tree::Match& match) {
 
 // ---- Insertion
 
-void PrefixCache::Insert(int64_t seq_id, std::span<const int32_t> tokens, int64_t space) {
+void PrefixCache::Insert(int64_t seq_id, std::span<const int32_t> tokens, CacheSpace space) {
   MLC_CHECK(std::ssize(tokens) <= kv_->length(seq_id)) << "sequence " << seq_id;
   try {
     Tree::Match match = tree_.Find(tokens, space);
@@ -134,7 +134,7 @@ void PrefixCache::DropStates(const Node& node, int64_t end) {
   });
 }
 
-void PrefixCache::Add(int64_t seq_id, std::span<const int32_t> tokens, int64_t space,
+void PrefixCache::Add(int64_t seq_id, std::span<const int32_t> tokens, CacheSpace space,
                       Tree::Match* match) {
   const auto rest = tokens.subspan(match->length);
   const auto pages =
@@ -174,7 +174,7 @@ void PrefixCache::ExtendLeaf(Node& leaf, std::span<const int32_t> tokens,
 }
 
 PrefixCache::Node& PrefixCache::AddLeaf(Node& parent, std::span<const int32_t> tokens,
-                                        int64_t space, std::span<const Page> pages) {
+                                        CacheSpace space, std::span<const Page> pages) {
   std::vector<CachedPage> held;
   held.reserve(pages.size());
   for (const Page& page : pages) held.emplace_back(page);
@@ -260,7 +260,7 @@ void PrefixCache::Clear() {
 
 // ---- Pins
 
-int64_t PrefixCache::Pin(std::span<const int32_t> tokens, int64_t space, std::string_view owner) {
+int64_t PrefixCache::Pin(std::span<const int32_t> tokens, CacheSpace space, std::string_view owner) {
   for (PinEntry& pin : pins_) {
     if (pin.space == space &&
         std::equal(pin.tokens.begin(), pin.tokens.end(), tokens.begin(), tokens.end())) {

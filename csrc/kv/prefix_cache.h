@@ -11,7 +11,7 @@
 //   inner node   [ A A A A A A A A A A A )                      holds the page of slot 0
 //   leaf                                 [ B B B B B B B )      holds those of slots 1 and 2
 //
-// Each sequence belongs to a space, given by a number; a prompt finds what its own space has.
+// Each sequence belongs to a space; a prompt finds what its own space has.
 //
 // A holder of a page holds all pages before it on the path: sequences start from whole paths, and
 // Insert makes them share the pages of their path. So no page behind a page that only the tree
@@ -32,6 +32,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kv/cache_space.h"
 #include "kv/page_pool.h"
 #include "kv/paged_kv_cache.h"
 #include "kv/radix_tree.h"
@@ -58,17 +59,17 @@ class PrefixCache {
     int64_t num_cached_pages = 0;  // available pages that using this prefix takes
   };
   // Returns the longest cached prefix of `tokens`. Does not count as a use.
-  Prefix Find(std::span<const int32_t> tokens, int64_t space = 0);
+  Prefix Find(std::span<const int32_t> tokens, CacheSpace space = {});
   // The number of tokens whose pages are cached, wherever the states are.
-  int64_t NumMatched(std::span<const int32_t> tokens, int64_t space = 0) {
+  int64_t NumMatched(std::span<const int32_t> tokens, CacheSpace space = {}) {
     return tree_.Find(tokens, space).length;
   }
   // Adds a sequence to the KV cache that starts with these tokens. Requires: all are cached.
-  void StartSequence(int64_t seq_id, std::span<const int32_t> tokens, int64_t space = 0);
+  void StartSequence(int64_t seq_id, std::span<const int32_t> tokens, CacheSpace space = {});
   // Caches `tokens`, the first tokens of the sequence, and the states that it keeps. Pages that the
   // cache already has replace the sequence's own. Tokens whose pages only a fork shares are not
   // cached; nothing is without memory. Requires: the sequence has no uncommitted reservation.
-  void Insert(int64_t seq_id, std::span<const int32_t> tokens, int64_t space = 0);
+  void Insert(int64_t seq_id, std::span<const int32_t> tokens, CacheSpace space = {});
   // Evicts leaves beyond max_num_recycling_seqs. Call it when a sequence has ended.
   void EvictExcess();
 
@@ -76,7 +77,7 @@ class PrefixCache {
   // request that made it; the host (no owner) takes over the pin of a request. Throws
   // InvalidRequest if the tokens are not cached, or more than max_pinned_pages or max_pins would be
   // pinned.
-  int64_t Pin(std::span<const int32_t> tokens, int64_t space = 0, std::string_view owner = {});
+  int64_t Pin(std::span<const int32_t> tokens, CacheSpace space = {}, std::string_view owner = {});
   // Throws InvalidRequest for an id that is not pinned.
   void Unpin(int64_t pin_id);
   std::vector<PinnedPrefix> pinned_prefixes() const;
@@ -103,7 +104,7 @@ class PrefixCache {
   using Node = Tree::Node;
   struct PinEntry {
     int64_t id;
-    int64_t space;
+    CacheSpace space;
     std::vector<int32_t> tokens;
     std::vector<Page> pages;  // covering the tokens
     std::string owner;        // the id of a request; empty: the host
@@ -124,9 +125,9 @@ class PrefixCache {
   std::vector<Page> PagesOf(const Tree::Match& match) const;
 
   // Adds the tokens behind the match, which then covers all tokens.
-  void Add(int64_t seq_id, std::span<const int32_t> tokens, int64_t space, Tree::Match* match);
+  void Add(int64_t seq_id, std::span<const int32_t> tokens, CacheSpace space, Tree::Match* match);
   void ExtendLeaf(Node& leaf, std::span<const int32_t> tokens, std::span<const Page> pages);
-  Node& AddLeaf(Node& parent, std::span<const int32_t> tokens, int64_t space,
+  Node& AddLeaf(Node& parent, std::span<const int32_t> tokens, CacheSpace space,
                 std::span<const Page> pages);
   Node& Split(Node& node, int64_t position);
   // Returns the number of pinned pages if `more` were pinned too.

@@ -1,6 +1,6 @@
 // RadixTree stores sequences of token ids with shared prefixes; each node has a payload.
 //
-// Sequences belong to spaces, given by a number; those of different spaces share no node except the
+// Sequences belong to spaces; those of different spaces share no node except the
 // root, whatever their tokens are.
 //
 // An edge has one or more tokens and belongs to the node that it leads to; siblings of a
@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "kv/cache_space.h"
 #include "support/check.h"
 #include "support/random.h"
 
@@ -28,7 +29,7 @@ class RadixTree {
  public:
   struct Node {
     std::vector<int32_t> tokens;  // of the edge that leads here; empty only at the root
-    int64_t space = 0;            // of the sequences that pass through; of the root, 0
+    CacheSpace space{};           // of the sequences that pass through; of the root, that of nothing
     int64_t begin = 0;            // position of tokens[0] in the sequences that pass through
     Payload payload;
 
@@ -54,7 +55,7 @@ class RadixTree {
   RadixTree& operator=(const RadixTree&) = delete;
 
   // Returns the longest prefix of `tokens` in the space. Does not count as a use.
-  Match Find(std::span<const int32_t> tokens, int64_t space = 0) {
+  Match Find(std::span<const int32_t> tokens, CacheSpace space = {}) {
     Match match{&root_, 0};
     while (match.length < std::ssize(tokens)) {
       const auto edge = edges_.find({match.node, tokens[match.length], space});
@@ -94,9 +95,9 @@ class RadixTree {
   }
 
   // Adds a leaf, which counts as used now. Requires: the space is the parent's, or it is the root.
-  Node& AddLeaf(Node& parent, std::span<const int32_t> tokens, int64_t space = 0) {
+  Node& AddLeaf(Node& parent, std::span<const int32_t> tokens, CacheSpace space = {}) {
     MLC_CHECK(!tokens.empty());
-    MLC_CHECK(&parent == &root_ || parent.space == space) << parent.space << " and " << space;
+    MLC_CHECK(&parent == &root_ || parent.space == space) << parent.space.salt << " and " << space.salt;
     auto made = std::make_unique<Node>();
     Node& leaf = *made;
     leaf.tokens.assign(tokens.begin(), tokens.end());
@@ -173,14 +174,15 @@ class RadixTree {
   struct EdgeKey {
     const Node* parent;
     int32_t token;
-    int64_t space;
+    CacheSpace space;
     bool operator==(const EdgeKey&) const = default;
   };
   struct EdgeHash {
     size_t operator()(const EdgeKey& key) const {
       return MixBits(reinterpret_cast<uintptr_t>(key.parent) ^
                      (uint64_t{static_cast<uint32_t>(key.token)} << 32) ^
-                     MixBits(static_cast<uint64_t>(key.space)));
+                     MixBits(static_cast<uint64_t>(key.space.salt) ^
+                             MixBits(static_cast<uint64_t>(key.space.adapter))));
     }
   };
 

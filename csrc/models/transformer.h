@@ -17,6 +17,7 @@
 #include "kernels/kernel_profile.h"
 #include "kernels/key_choice.h"
 #include "mlc_native/model.h"
+#include "models/cpu_adapter.h"
 #include "models/kv_storage.h"
 #include "models/latent_heads.h"
 #include "models/linear_observer.h"
@@ -39,6 +40,7 @@ class Transformer : public Model {
   void AllocateRecurrent(int64_t num_slots) override;
   LogitsView Forward(const ForwardBatch& batch) override;
   void CopyPages(std::span<const PageCopy> copies) override;
+  std::shared_ptr<const AdapterLoader> adapter_loader() const override;
 
   // Called by every forward from now on; it must outlive them.
   void set_observer(LinearObserver* observer) { observer_ = observer; }
@@ -110,6 +112,7 @@ class Transformer : public Model {
   void PlaceBlock(float* data, int64_t max_num_rows);
   void PlaceIndex(float* data, int64_t max_num_rows);
   void PlaceStateRows(float* data, int64_t max_num_rows);
+  void AllocateAdapterRows(int64_t max_num_rows);
   void PlacePositions(const ForwardBatch& batch);
   // Whether a row can have more keys than it attends to.
   bool ChoosesKeys() const {
@@ -158,6 +161,7 @@ class Transformer : public Model {
   std::vector<kernels::DeltaSequence> delta_sequences_;
   std::vector<kernels::DeltaWrite> delta_writes_;
   kernels::ExpertChoices choices_;
+  AdapterRows adapter_rows_;
   std::vector<int32_t> last_rows_;  // rows of the batch that are computed to the end, ascending
   // Of these rows, where they go through more layers; as positions_ and sequences_.
   std::vector<int32_t> last_positions_;

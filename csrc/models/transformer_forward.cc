@@ -30,6 +30,7 @@ LogitsView Transformer::Forward(const ForwardBatch& batch) {
                     "copied; load the model again");
   }
   PlacePositions(batch);
+  adapter_rows_.Place(batch.sequences, weights_.adapter_targets.get());
   if (config_.has_states()) CheckRecurrentSlots(batch);
   if (config_.key_choice) PlaceChoosingRows(batch);
   ChooseLastRows(batch);
@@ -209,8 +210,20 @@ void Transformer::Ops::RunLinear(const Linear& linear, const Activations& x, con
   remembered_.Clear();
 }
 
+void Transformer::Ops::RunLinear(const LayerLinear& of, const Activations& x,
+                                 const Activations& y) {
+  RunLinear(model_.weights_.layers[of.layer].linear(of.role), x, y);
+  if (model_.adapter_rows_.empty()) return;
+  model_.adapter_rows_.Add(model_.cpu_, {.layer = of.layer,
+                                         .role = of.role,
+                                         .x = x.data,
+                                         .ldx = x.width,
+                                         .y = y.data,
+                                         .ldy = y.width});
+}
+
 void Transformer::Ops::Project(size_t layer, LinearRole role) {
-  const Linear& linear = model_.weights_.layers[layer].linear(role);
+  const LayerLinear linear{layer, role};
   switch (role) {
     case LinearRole::kQkv:
       return RunLinear(linear, *input_, config_.latent ? buffers_.latents : GatedQkv(layer));

@@ -32,8 +32,7 @@ void Transformer::Ops::MakeHeads(size_t layer, RowSteps* steps) {
   if (latent.q_rank > 0) {
     remembered_.Add(LatentNorm(layer, NormRole::kQ, 0, latent.q_rank));
     queries = buffers_.queries;
-    RunLinear(model_.weights_.layers[layer].linear(LinearRole::kQueryUp), buffers_.latents,
-              queries);
+    RunLinear(LayerLinear{layer, LinearRole::kQueryUp}, buffers_.latents, queries);
   }
   RunHeads(model_.head_matrices_[layer].keys, {.x = queries.data,
                                                .ldx = queries.width,

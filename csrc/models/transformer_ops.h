@@ -149,6 +149,12 @@ class Transformer::Ops {
   void RunRemembered();
   // Runs the remembered operations first.
   void RunLinear(const Linear& linear, const Activations& x, const Activations& y);
+  // The same for a linear of a layer, with what adapters add.
+  struct LayerLinear {
+    size_t layer;
+    LinearRole role;
+  };
+  void RunLinear(const LayerLinear& of, const Activations& x, const Activations& y);
   // The same for the rows of each chosen expert: row i of y comes from row rows[i] of x, or from
   // row i without rows.
   void CheckExperts();

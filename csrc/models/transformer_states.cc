@@ -111,6 +111,7 @@ bool Transformer::Ops::KeepLastRows() {
       MoveRow(*x, static_cast<size_t>(model_.last_rows_[i]), i);
     }
   }
+  model_.adapter_rows_.Keep(model_.last_rows_);
   num_rows_ = std::ssize(model_.last_rows_);
   return num_rows_ > 0;
 }

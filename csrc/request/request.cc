@@ -88,7 +88,7 @@ void CheckRequest(const Request& request, const RequestLimits& limits) {
 }
 
 RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationConfig generation_cfg,
-                         const RequestLimits& limits, const CompileGrammar& compile,
+                         const RequestLimits& limits, const CompleteRequest& complete,
                          bool begins_turn) {
   if (id.empty()) throw InvalidRequest("id", "The request id must not be empty");
   auto request = std::make_shared<Request>();
@@ -102,7 +102,7 @@ RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationCon
   TruncatePrompt(request->generation_cfg.truncate_prompt_tokens, &request->prompt_token_ids);
   CheckRequest(*request, limits);
   if (!request->generation_cfg.seed) request->generation_cfg.seed = RandomSeed();
-  if (request->generation_cfg.response_format.is_constrained() && compile) compile(request.get());
+  if (complete) complete(request.get());
   return request;
 }
 

@@ -9,15 +9,26 @@
 #include <string>
 #include <vector>
 
+#include "kv/cache_space.h"
 #include "mlc_native/config.h"
 #include "mlc_native/data.h"
 #include "mlc_native/detail/export.h"
 
 namespace mlc_native {
 
+class AdapterLoader;
 class CompiledGrammar;
+class ModelAdapter;
 class Retokenizer;
 class TokenTable;
+
+// An adapter as requests hold it.
+struct RequestAdapter {
+  int64_t id = 0;  // of this load; above 0
+  std::string path;
+  std::shared_ptr<const ModelAdapter> weights;
+  std::shared_ptr<const AdapterLoader> loader;  // of the model that it is for
+};
 
 // Python shares it with C++: a Python object refers to the same owners, so that the last of them is
 // free to go without the GIL.
@@ -35,6 +46,8 @@ struct Request : std::enable_shared_from_this<Request> {
   std::shared_ptr<const TokenTable> grammar_tokens;
   // Encodes text that the grammar forces, for jump-forward decoding or as drafts. May be null.
   std::shared_ptr<const Retokenizer> retokenizer;
+  // What generation_cfg.adapter names. Null: the model alone.
+  std::shared_ptr<const RequestAdapter> adapter;
   // It was given up while its grammar compiled: it has none and ends as soon as it is added.
   bool is_aborted = false;
 
@@ -46,6 +59,13 @@ struct Request : std::enable_shared_from_this<Request> {
   bool jumps() const {
     return retokenizer != nullptr &&
            generation_cfg.debug_config.grammar_execution_mode == "jump_forward";
+  }
+  const ModelAdapter* adapter_weights() const {
+    return adapter != nullptr ? adapter->weights.get() : nullptr;
+  }
+  // What its tokens' keys and values depend on besides the tokens.
+  CacheSpace cache_space() const {
+    return {generation_cfg.cache_salt, adapter != nullptr ? adapter->id : 0};
   }
   int64_t prompt_len() const { return static_cast<int64_t>(prompt_token_ids.size()); }
 };
@@ -61,14 +81,16 @@ void CheckPin(int64_t prompt_len, const RequestLimits& limits);
 // CheckPin refuses. A prompt of exactly max_sequence_length tokens is served.
 void CheckRequest(const Request& request, const RequestLimits& limits);
 
-// Fills in the grammar of a request that is right otherwise, or is_aborted; may take seconds.
-using CompileGrammar = std::function<void(Request*)>;
+// Fills in the adapter and the grammar of a request that is right otherwise, or is_aborted; may take
+// seconds.
+using CompleteRequest = std::function<void(Request*)>;
 
 // Flattens the inputs and checks the request. Throws InvalidRequest, also for an empty id and for
-// untokenized text. Fills in a random seed when none is given. `compile` is called when the answer
-// is constrained; without it no engine takes such a request. begins_turn: see Request.
+// untokenized text. Fills in a random seed when none is given. Without
+// `complete` no engine takes a request that names an adapter or whose answer is constrained.
+// begins_turn: see Request.
 RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationConfig generation_cfg,
-                         const RequestLimits& limits, const CompileGrammar& compile = {},
+                         const RequestLimits& limits, const CompleteRequest& complete = {},
                          bool begins_turn = false);
 
 // An integer of a caller as a token id. Throws InvalidRequest naming `field` for what no vocabulary

@@ -28,7 +28,7 @@ struct Demand {
 Demand DemandOfNew(const RequestStateEntry& entry, PrefixCache& cache, const PagedKvCache& kv,
                    int64_t max_cached) {
   const auto prefix =
-      cache.Find(std::span(entry.tokens).first(max_cached), entry.rstate->config().cache_salt);
+      cache.Find(std::span(entry.tokens).first(max_cached), entry.rstate->request->cache_space());
   const int64_t needed = kv.PagesNeededForNew(std::ssize(entry.tokens), prefix.length);
   return {.num_cached = prefix.length, .pages = needed + prefix.num_cached_pages};
 }

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "kv/cache_space.h"
 #include "mlc_native/model.h"
 #include "support/check.h"
 
@@ -29,7 +30,7 @@ class BatchDrafter {
   // What one sequence wants.
   struct Wish {
     int64_t sequence_id = 0;          // a small number >= 0, until Forget
-    int64_t space = 0;                // of the prefix cache
+    CacheSpace space{};                // of the prefix cache
     std::span<const int32_t> tokens;  // prompt and answer so far; not empty
     int64_t max_tokens = 0;           // >= 1
     std::vector<int32_t>* drafts = nullptr;
@@ -41,7 +42,7 @@ class BatchDrafter {
   // Rows of a step of the target, all of one sequence.
   struct WatchedSlice {
     int64_t sequence_id = 0;  // as in Wish
-    int64_t space = 0;
+    CacheSpace space{};
     // Of the sequence, which they follow until Forget.
     const std::vector<int32_t>* tokens = nullptr;
     int64_t position = 0;   // of the first row

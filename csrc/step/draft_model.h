@@ -22,6 +22,7 @@
 #include <span>
 #include <vector>
 
+#include "kv/cache_space.h"
 #include "kv/paged_kv_cache.h"
 #include "kv/prefix_cache.h"
 #include "mlc_native/model.h"
@@ -106,7 +107,7 @@ class DraftModel final : public BatchDrafter {
   PrefixCache cache_;
   struct Known {
     std::vector<int32_t> tokens;  // in kv_
-    int64_t space = 0;
+    CacheSpace space{};
     int64_t num_given = 0;   // of the tokens: the first ones, which are no guesses
     int64_t divergence = 0;  // tokens whose pages the cache had when the sequence began
     bool is_wished = false;

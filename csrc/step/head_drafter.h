@@ -27,6 +27,7 @@
 #include <span>
 #include <vector>
 
+#include "kv/cache_space.h"
 #include "kv/paged_kv_cache.h"
 #include "kv/prefix_cache.h"
 #include "models/draft_head.h"
@@ -62,7 +63,7 @@ class HeadDrafter final : public BatchDrafter {
   // of [end, end + places) in states_, the last ones when their steps are collected.
   struct Known {
     const std::vector<int32_t>* tokens = nullptr;
-    int64_t space = 0;
+    CacheSpace space{};
     int64_t begin = 0;
     std::vector<int32_t> places{};
     // Of `places`, by the number of the forward that writes them.

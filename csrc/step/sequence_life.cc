@@ -46,13 +46,13 @@ void StartSequence(StepContext& context, RequestStateEntry& entry, int64_t num_c
     context.kv.AddSequence(id);
   } else {
     context.state.prefix_cache->StartSequence(id, std::span(entry.tokens).first(num_cached),
-                                              entry.rstate->config().cache_salt);
+                                              entry.rstate->request->cache_space());
     entry.mstate.kv_len = num_cached;
     Trace(context, *entry.rstate, "prefix cache hit");
   }
   if (context.kv.has_states() && context.state.prefix_cache != nullptr) {
     entry.mstate.divergence = context.state.prefix_cache->NumMatched(
-        std::span(entry.tokens).first(entry.max_cached()), entry.rstate->config().cache_salt);
+        std::span(entry.tokens).first(entry.max_cached()), entry.rstate->request->cache_space());
   }
   context.state.MarkStarted(*entry.rstate, now);
   CloseQueueWait(context, *entry.rstate);
@@ -63,13 +63,13 @@ void CachePrefix(StepContext& context, const RequestStateEntry& entry) {
   const std::span<const int32_t> collected =
       std::span(entry.tokens).first(entry.mstate.num_collected());
   context.state.prefix_cache->Insert(entry.mstate.internal_id, collected,
-                                     entry.rstate->config().cache_salt);
+                                     entry.rstate->request->cache_space());
 }
 
 void PinPrompt(StepContext& context, RequestState& rstate) {
   if (context.state.prefix_cache == nullptr) return;
   try {
-    context.state.prefix_cache->Pin(rstate.request->prompt_token_ids, rstate.config().cache_salt,
+    context.state.prefix_cache->Pin(rstate.request->prompt_token_ids, rstate.request->cache_space(),
                                     rstate.request->id);
     rstate.metrics.pinned_tokens = rstate.request->prompt_len();
   } catch (const InvalidRequest&) {

@@ -293,7 +293,7 @@ void Speculation::Propose(RequestStateEntry& entry, const Leftover& left) {
   const bool is_cost_known = left.model_cost > 0 && SecondsToGuess(1) > 0;
   if (limits.length == 0 && !is_cost_known) length = std::min<int64_t>(length, 1);
   BatchDrafter::Wish wish{.sequence_id = entry.mstate.internal_id,
-                          .space = entry.rstate->config().cache_salt,
+                          .space = entry.rstate->request->cache_space(),
                           .tokens = entry.tokens,
                           .max_tokens = 1,
                           .drafts = &drafts.proposal(),

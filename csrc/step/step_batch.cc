@@ -40,7 +40,8 @@ void StepBatch::Add(const PlannedSlice& slice, const PagedKvCache& kv, TokenBloc
                         .behind = behind,
                         .block = block,
                         .recurrent_slot = kv.state_slot(entry.mstate.internal_id),
-                        .recurrent_writes = kv.state_writes(entry.mstate.internal_id)});
+                        .recurrent_writes = kv.state_writes(entry.mstate.internal_id),
+                        .adapter = entry.rstate->request->adapter_weights()});
   if (is_behind) {
     MLC_CHECK(slice.num_tokens == slice.num_drawn) << slice.num_tokens << " tokens behind guesses";
     token_ids_.push_back(TokenAt(behind.next()));

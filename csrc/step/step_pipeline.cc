@@ -174,7 +174,7 @@ HiddenStates StepPipeline::Watch(const StepPlan& plan) {
     const RequestStateEntry& entry = *slice.entry;
     if (entry.rstate->may_draft) {
       watched_.push_back({.sequence_id = entry.mstate.internal_id,
-                          .space = entry.rstate->config().cache_salt,
+                          .space = entry.rstate->request->cache_space(),
                           .tokens = &entry.tokens,
                           .position = entry.mstate.kv_len,
                           .first_row = static_cast<int32_t>(first_row),

@@ -7,6 +7,7 @@
 
 #include "kernels/kernels.h"
 #include "mlc_native/config.h"
+#include "weights/adapter_weights.h"
 #include "weights/block_checks.h"
 #include "weights/decoder_weights.h"
 
@@ -32,6 +33,7 @@ struct CpuDecoderWeights : DecoderWeights<kernels::PackedLinear, const float*> {
   WeightMemory memory;
   WeightMemory shared;  // of a draft head: its target's, where it has no matrices of its own
   ModelDescription description;  // without what the device adds
+  std::shared_ptr<const AdapterTargets> adapter_targets;
 };
 
 }  // namespace mlc_native

@@ -37,6 +37,16 @@ int64_t Total(std::span<const IndexRange> ranges) {
   return total;
 }
 
+std::vector<IndexRange> RangesOf(const RowsOfTensor& part, int64_t num_rows) {
+  std::vector<IndexRange> ranges;
+  const int64_t run = part.run == 0 ? num_rows : part.run;
+  for (int64_t i = 0; i < num_rows / run; ++i) {
+    const int64_t begin = part.first + i * part.step;
+    ranges.push_back({begin, begin + run});
+  }
+  return ranges;
+}
+
 PartOfWeight::PartOfWeight(std::unique_ptr<WeightSource> whole, int64_t num_rows,
                            int64_t num_columns, std::vector<IndexRange> rows,
                            std::vector<IndexRange> columns)

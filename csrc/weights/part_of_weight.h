@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "weights/weight_map.h"
 #include "weights/weight_source.h"
 
 namespace mlc_native {
@@ -19,6 +20,8 @@ struct IndexRange {
   int64_t size() const { return end - begin; }
 };
 int64_t Total(std::span<const IndexRange> ranges);
+// The rows of the tensor that a part of `num_rows` rows takes.
+std::vector<IndexRange> RangesOf(const RowsOfTensor& part, int64_t num_rows);
 
 class PartOfWeight : public WeightSource {
  public:

@@ -134,6 +134,19 @@ std::optional<CpuDecoderWeights> ReadCalibrated(const std::string& key, const We
   return weights;
 }
 
+// From the cache, after what is not there yet was packed into it.
+CpuDecoderWeights ReadCached(const ModelConfig& config, const Checkpoint& checkpoint,
+                             const WeightLayout& layout, const WeightLoadOptions& options) {
+  const std::string key = WeightCacheKey(checkpoint, config.quantization, layout);
+  std::optional<CpuDecoderWeights> weights = ReadCalibrated(key, layout, options);
+  if (!weights) {
+    const WeightCache cache(options.cache, key, "", layout.bytes(), *options.cpu.pool);
+    weights = ViewWeights(layout, *options.cpu.isa, ReadOrPack(cache, layout, options));
+  }
+  if (weights->memory.checks != nullptr) weights->memory.checks->CheckTheRest();
+  return std::move(*weights);
+}
+
 }  // namespace
 
 CpuDecoderWeights ViewWeights(const WeightLayout& layout, const kernels::CpuKernels& isa,
@@ -147,7 +160,7 @@ CpuDecoderWeights ViewWeights(const WeightLayout& layout, const kernels::CpuKern
     return form.Linear({layout.plan().formats[p], parameter.rows, parameter.columns, data(p)});
   };
   CpuDecoderWeights weights{
-      map.View(layout.plan().dtype, matrix, vector), {}, {}, {}, {}, {}, {}, {}};
+      map.View(layout.plan().dtype, matrix, vector), {}, {}, {}, {}, {}, {}, {}, {}};
   weights.packed_embeddings = weights.head.matrix;
   const auto table = [&](size_t p) {
     if (p == kAbsent) return kernels::RowTable{};
@@ -171,17 +184,11 @@ CpuDecoderWeights LoadWeights(const ModelConfig& config, const Checkpoint& check
   const WeightPlan plan = PlanWeights(config, checkpoint, options.weights);
   const PanelForm form(*options.cpu.isa);
   const WeightLayout layout(plan, form);
-  if (options.cache.folder.empty()) {
-    return ViewWeights(layout, *options.cpu.isa, Pack(layout, options));
-  }
-  const std::string key = WeightCacheKey(checkpoint, config.quantization, layout);
-  std::optional<CpuDecoderWeights> weights = ReadCalibrated(key, layout, options);
-  if (!weights) {
-    const WeightCache cache(options.cache, key, "", layout.bytes(), *options.cpu.pool);
-    weights = ViewWeights(layout, *options.cpu.isa, ReadOrPack(cache, layout, options));
-  }
-  if (weights->memory.checks != nullptr) weights->memory.checks->CheckTheRest();
-  return std::move(*weights);
+  CpuDecoderWeights weights = options.cache.folder.empty()
+                                  ? ViewWeights(layout, *options.cpu.isa, Pack(layout, options))
+                                  : ReadCached(config, checkpoint, layout, options);
+  weights.adapter_targets = std::make_shared<const AdapterTargets>(config, plan.map);
+  return weights;
 }
 
 PackedFile PackWeights(const ModelConfig& config, const Checkpoint& checkpoint,

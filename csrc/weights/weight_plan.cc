@@ -258,15 +258,9 @@ std::unique_ptr<WeightSource> OpenPart(const WeightSet& weights, const WeightSlo
   if (tensor == nullptr) {
     tensor = std::make_shared<SharedWeight>(weights.Open(slot.name, shape));
   }
-  std::vector<IndexRange> ranges;
-  const int64_t run = part.run == 0 ? rows : part.run;
-  for (int64_t i = 0; i < rows / run; ++i) {
-    const int64_t begin = part.first + i * part.step;
-    ranges.push_back({begin, begin + run});
-  }
   auto of_tensor = std::make_unique<PartOfWeight>(SharedWeight::View(tensor), part.num_rows,
                                                   shape.size() > 1 ? shape[1] : 1,
-                                                  std::move(ranges), std::vector<IndexRange>());
+                                                  RangesOf(part, rows), std::vector<IndexRange>());
   if (!part.transposed) return of_tensor;
   return Transposed(std::move(of_tensor), slot.shape);
 }

@@ -32,6 +32,14 @@ struct RequestLimits {
   std::optional<int64_t> max_pinned_length = {};
 };
 
+// An adapter (LoRA) that is loaded beside the model.
+struct AdapterInfo {
+  std::string name;
+  std::string path;       // its folder
+  int64_t rank = 0;       // the most that one of its matrices has
+  int64_t num_bytes = 0;  // of its weights in memory
+};
+
 struct TextData {
   std::string text;  // UTF-8; tokenized on the caller's side, before the engine sees the request
 };

@@ -4,7 +4,7 @@
 // transaction; a failure ends the requests at fault with finish reason "error" and the others go
 // on. Step throws only what the callback throws; the state is consistent then, and all outputs of
 // the step have been handed to the callback. One thread at a time calls the methods, except
-// CreateRequest; there are no globals.
+// CreateRequest and those of adapters; there are no globals.
 #pragma once
 
 #include <chrono>
@@ -26,6 +26,7 @@
 namespace mlc_native {
 
 class Drafter;
+class EngineAdapters;
 class EngineGrammars;
 class EventTraceRecorder;
 class QueueLimit;
@@ -66,6 +67,15 @@ class MLC_NATIVE_API Engine {
                                            const EngineOptions& options);
   virtual ~Engine() = default;
 
+  // Loads an adapter, a folder of PEFT, for requests that name it (GenerationConfig::adapter). Throws
+  // InvalidRequest for a name that is empty or in use, LoadError, and InvalidConfig if the model
+  // takes none. Any thread.
+  void LoadAdapter(const std::string& name, const std::string& folder) const;
+  // Requests that run with it keep it. Throws InvalidRequest for a name that is not loaded. Any
+  // thread.
+  void UnloadAdapter(const std::string& name) const;
+  std::vector<AdapterInfo> ListAdapters() const;  // by name; any thread
+
   // A validated request for this engine, with its grammar compiled, which may block for a while.
   // begins_turn: the answer is a turn of a chat; see Request. If `stop` is requested while the
   // grammar compiles, the request is returned at once; AddRequest ends it with "abort". Throws
@@ -95,6 +105,7 @@ class MLC_NATIVE_API Engine {
   virtual RequestLimits request_limits() const = 0;
   virtual std::shared_ptr<const TokenTable> token_table() const = 0;
   virtual std::shared_ptr<EngineGrammars> grammars() const = 0;  // never null
+  virtual std::shared_ptr<EngineAdapters> adapters() const = 0;  // never null
   virtual std::string JSONMetrics() const = 0;
   // Keeps a prompt in the prefix cache until it is unpinned or the engine is reset. All its tokens
   // must be in the cache: serve it before (debug_config.pinned_system_prompt pins while serving).

@@ -28,6 +28,26 @@
 
 namespace mlc_native {
 
+// An adapter (LoRA) that is loaded for a model: products of two small matrices, which are added to
+// some of the model's linears for the sequences that ask for it. Immutable; any thread. It may
+// outlive the model.
+class MLC_NATIVE_API ModelAdapter {
+ public:
+  virtual ~ModelAdapter() = default;
+
+  virtual int64_t rank() const = 0;       // the most that a linear has
+  virtual int64_t num_bytes() const = 0;  // of its weights
+};
+
+// Loads the adapters of one model, which it may outlive. Any thread, many at a time.
+class MLC_NATIVE_API AdapterLoader {
+ public:
+  virtual ~AdapterLoader() = default;
+
+  // From a folder of PEFT. Throws LoadError.
+  virtual std::shared_ptr<const ModelAdapter> Load(const std::string& folder) const = 0;
+};
+
 // Rows [first_row, first_row + num_tokens) of the batch: one sequence's next tokens, at consecutive
 // positions.
 struct SequenceSlice {
@@ -52,6 +72,7 @@ struct SequenceSlice {
   // tokens. No slot of a batch is both read and written.
   int32_t recurrent_slot = -1;
   std::span<const RecurrentWrite> recurrent_writes{};
+  const ModelAdapter* adapter = nullptr;  // of this model's adapter_loader; null: none
 };
 
 // Memory for hidden states on the device of a target and its draft head: forwards of the target
@@ -253,6 +274,9 @@ class MLC_NATIVE_API Model {
   // The same for tokens; null, the default, if its steps cannot follow guesses.
   virtual std::unique_ptr<TokenMemory> MakeTokenMemory(int32_t num_places);
 
+  // Null, the default, if the model takes no adapters.
+  virtual std::shared_ptr<const AdapterLoader> adapter_loader() const { return nullptr; }
+
   // Non-null if the model samples on its device; the engine then never calls Forward(). Owned by
   // the model.
   virtual StepQueue* step_queue() { return nullptr; }
@@ -293,6 +317,6 @@ MLC_NATIVE_API std::unique_ptr<Model> LoadModel(const ModelSource& source);
 // mlc_native::ModelSource*)` and `extern "C" int mlc_native_plugin_abi()`, which returns
 // kModelPluginAbi. That number changes with ModelSource, Model and every type that they use. The
 // caller owns the model; the library stays loaded while the model lives. Exceptions pass through.
-inline constexpr int kModelPluginAbi = 19;
+inline constexpr int kModelPluginAbi = 20;
 
 }  // namespace mlc_native

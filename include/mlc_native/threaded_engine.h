@@ -92,6 +92,12 @@ class MLC_NATIVE_API ThreadedEngine {
   // All that were added before, on any thread. Does not wait for their final outputs.
   virtual void AbortAllRequests() = 0;
 
+  // Engine::LoadAdapter and the others, for the loaded model, on the caller's thread: requests are
+  // served meanwhile. After a Reload there are those of its EngineConfig alone.
+  virtual void LoadAdapter(const std::string& name, const std::string& folder) = 0;
+  virtual void UnloadAdapter(const std::string& name) = 0;
+  virtual std::vector<AdapterInfo> ListAdapters() const = 0;
+
   virtual GenerationConfig GetDefaultGenerationConfig() const = 0;
   virtual EngineConfig GetCompleteEngineConfig() const = 0;
   virtual RequestLimits GetRequestLimits() const = 0;

@@ -104,7 +104,8 @@ void ScaleRows(const ScaleArgs& a, int64_t begin, int64_t end) {
 
 void AddRows(const AddArgs& a, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
-    AddRow(a.sum + row * a.ld_sum, a.x + row * a.ldx, a.n);
+    const int64_t to = a.rows == nullptr ? row : a.rows[row];
+    AddRow(a.sum + to * a.ld_sum, a.x + row * a.ldx, a.n);
   }
 }
 

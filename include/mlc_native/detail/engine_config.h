@@ -85,6 +85,7 @@ struct MLC_NATIVE_API EngineConfig {
   std::string model;
   std::string model_lib;
   std::vector<std::string> additional_models;
+  std::vector<std::string> adapters;
   EngineMode mode = EngineMode::kAuto;
 
   std::string dtype = "auto";
@@ -175,6 +176,10 @@ void VisitModelFields(Visitor&& visit) {
               "tokenizer of the model. It is loaded with the settings of the model, and the KV "
               "cache has room for both."},
         &EngineConfig::additional_models);
+  visit(Field{"adapters",
+              "adapters (LoRA) that are loaded with the model, each as \"NAME=FOLDER\", a folder of "
+              "PEFT; requests choose one by its name."},
+        &EngineConfig::adapters);
   visit(
       Field{"mode",
             "\"auto\" (as many sequences as fit into memory), or MLC-LLM's \"local\" (at most 4 "

@@ -106,6 +106,7 @@ struct MLC_NATIVE_API GenerationConfig {
   std::optional<double> queue_timeout_s;
   std::optional<double> timeout_s;
   int64_t cache_salt = 0;
+  std::string adapter;
   bool speculative = true;
   std::optional<int64_t> spec_draft_length;
   std::vector<int32_t> prediction;
@@ -250,6 +251,10 @@ void VisitServiceFields(Visitor&& visit) {
               "same one, so others cannot find out by the times of answers what it has. None: what "
               "it has of requests without one."},
         &GenerationConfig::cache_salt);
+  visit(Field{"adapter",
+              "the name of an adapter (LoRA) that is loaded beside the model; \"\": the model "
+              "alone."},
+        &GenerationConfig::adapter);
   visit(
       Field{
           "speculative",

@@ -18,7 +18,7 @@
 namespace mlc_native::testing {
 namespace {
 
-void WriteTensors(const TempFolder& folder, const WeightMap& map) {
+void WriteTensors(const TempFolder& folder, const WeightMap& map, const EditTensor& edit = {}) {
   std::minstd_rand random(1);
   nlohmann::json header;
   std::string data;
@@ -37,10 +37,10 @@ void WriteTensors(const TempFolder& folder, const WeightMap& map) {
     for (int64_t size : shape) elements *= size;
     const float centre = slot.shape.size() == 1 ? 1.0f : 0.0f;
     std::uniform_real_distribution<float> uniform(centre - 0.2f, centre + 0.2f);
-    for (int64_t i = 0; i < elements; ++i) {
-      const float value = uniform(random);
-      data.append(reinterpret_cast<const char*>(&value), sizeof(value));
-    }
+    std::vector<float> values(static_cast<size_t>(elements));
+    for (float& value : values) value = uniform(random);
+    if (edit) edit(slot.name, &values);
+    data.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
     header[slot.name] = {
         {"dtype", "F32"}, {"shape", shape}, {"data_offsets", {begin, data.size()}}};
   }
@@ -107,16 +107,19 @@ std::string TinyConfig(const std::string& architecture, const std::string& given
          (fields.empty() ? "" : ", " + fields) + "}";
 }
 
-void WriteTinyCheckpoint(const TempFolder& folder, const std::string& config) {
-  folder.Write("config.json", config);
-  const ModelConfig parsed = ReadModelConfig(folder.path());
-  const TensorNames& names = parsed.arch->names;
-  const WeightMap map = MakeWeightMap(
-      parsed, {.prefix = std::string(names.prefixes.front()),
-               .head = parsed.tie_word_embeddings ? "" : std::string(names.heads.front()),
+WeightMap TinyMap(const ModelConfig& config) {
+  const TensorNames& names = config.arch->names;
+  return MakeWeightMap(
+      config, {.prefix = std::string(names.prefixes.front()),
+               .head = config.tie_word_embeddings ? "" : std::string(names.heads.front()),
                .head_bias = "lm_head.bias",
-               .experts = parsed.experts ? &parsed.arch->experts.spellings.front() : nullptr});
-  WriteTensors(folder, map);
+               .experts = config.experts ? &config.arch->experts.spellings.front() : nullptr});
+}
+
+void WriteTinyCheckpoint(const TempFolder& folder, const std::string& config,
+                         const EditTensor& edit) {
+  folder.Write("config.json", config);
+  WriteTensors(folder, TinyMap(ReadModelConfig(folder.path())), edit);
 }
 
 void WriteTinyDraftHead(const TempFolder& folder, const std::string& target_folder,

@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine_adapters.h"
 #include "engine_grammars.h"
 #include "fake_model/path.h"
 #include "mlc_native/threaded_engine.h"
@@ -291,6 +292,7 @@ class StubEngine : public Engine {
   }
   std::shared_ptr<const TokenTable> token_table() const override { return nullptr; }
   std::shared_ptr<EngineGrammars> grammars() const override { return nullptr; }
+  std::shared_ptr<EngineAdapters> adapters() const override { return nullptr; }
   std::string JSONMetrics() const override { return "{}"; }
   void AuditPages() const override {}
   int64_t PinPrefix(const std::vector<int32_t>&) override { throw std::runtime_error("pin"); }
