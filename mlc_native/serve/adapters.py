@@ -102,9 +102,9 @@ def adapter_folder(folder: object, *, verbose: bool) -> str:
 def check_adapter(name: str | None, names: Collection[str]) -> None:
     """Raises InvalidRequest for an adapter that is not loaded; None and "" are the model itself."""
     if name and name not in names:
-        loaded = ", ".join(sorted(names)) or "none"
+        there = "; there are " + ", ".join(f'"{each}"' for each in sorted(names))
         raise invalid_request(
-            "adapter", f'"adapter" {shown(name)} is not loaded; loaded adapters: {loaded}'
+            "adapter", f"There is no adapter {shown(name)}{there if names else '; none is loaded'}"
         )
 
 

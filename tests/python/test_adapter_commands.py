@@ -87,7 +87,7 @@ def test_an_adapter_that_is_not_there(
     assert "adapters" in capsys.readouterr().err
     turns = ("--prompt", "/set adapter=c", "--prompt", QUESTION)
     assert chat("--adapters", *entries(folders), *turns) == 1
-    assert "a, b" in capsys.readouterr().err
+    assert '"a", "b"' in capsys.readouterr().err
 
 
 def test_a_batch(folders: dict[str, Path], expected: dict[str, str], tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_an_unknown_adapter_is_refused(engine: MLCEngine, adapter: str) -> None:
         with pytest.raises(InvalidRequest) as error:
             ask()
         assert error.value.field == "adapter"
-        assert "a, b" in str(error.value)
+        assert '"a", "b"' in str(error.value)
     [first, second] = engine.generate([{"prompt": PROMPT, "adapter": adapter}, PROMPT], **GREEDY)
     assert isinstance(first.error, InvalidRequest)
     assert first.error.field == "adapter"
