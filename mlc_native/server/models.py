@@ -143,7 +143,8 @@ class Models:
             for name in sorted(model.adapter_names):
                 if name in taken:
                     raise invalid_config(
-                        "adapters", f'the adapter "{name}" of {model.name} has the name of another'
+                        "adapters",
+                        f'"adapters" of {model.name} has the name "{name}", which is taken',
                     )
                 taken.add(name)
 

@@ -17,6 +17,8 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+from mlc_native.support.model_source import demo_model_folder
+
 Shape = tuple[int, int]
 Tensors = dict[str, np.ndarray]
 
@@ -110,6 +112,15 @@ def write_adapter(
     (folder / "adapter_config.json").write_text(json.dumps(config))
     save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
     return folder
+
+
+def write_demo_adapters(root: Path) -> dict[str, Path]:
+    """Two adapters of the demo model, "a" and "b", with which it answers otherwise."""
+    demo = demo_model_folder()
+    return {
+        "a": write_adapter(root / "a", demo, seed=1, strength=1.5),
+        "b": write_adapter(root / "b", demo, seed=2, strength=1.5, targets=ATTENTION, r=4),
+    }
 
 
 def edit_config(folder: Path, **fields: Any) -> None:

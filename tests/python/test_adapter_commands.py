@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adapter_folders import ATTENTION, write_adapter
+from adapter_folders import write_demo_adapters
 
 from mlc_native import EngineConfig, MLCEngine
 from mlc_native.cli.main import main
 from mlc_native.cli.overrides import engine_config_from_overrides
 from mlc_native.serve import PopenServer
-from mlc_native.support.model_source import demo_model_folder
 
 QUESTION = "What is the capital of France?"
 FLAGS = ("--device", "cpu", "--num-threads", "1", "--dtype", "float32")
@@ -22,12 +21,7 @@ GREEDY = ("--temperature", "0", "--max-tokens", "12")
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("adapters")
-    demo = demo_model_folder()
-    return {
-        "a": write_adapter(root / "a", demo, seed=1),
-        "b": write_adapter(root / "b", demo, seed=2, targets=ATTENTION, r=4),
-    }
+    return write_demo_adapters(tmp_path_factory.mktemp("adapters"))
 
 
 @pytest.fixture(scope="module")

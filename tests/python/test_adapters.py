@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adapter_folders import ATTENTION, write_adapter
+from adapter_folders import write_demo_adapters
 
 from mlc_native import AsyncMLCEngine, EngineConfig, MLCEngine, SyncMLCEngine
 from mlc_native.errors import (
@@ -21,7 +21,6 @@ from mlc_native.errors import (
     ModelNotLoaded,
 )
 from mlc_native.protocol.generation_config import GenerationConfig
-from mlc_native.support.model_source import demo_model_folder
 
 SETTINGS: dict[str, Any] = {
     **{"dtype": "float32", "num_threads": 1, "max_num_sequence": 4, "verbose": False},
@@ -35,12 +34,7 @@ GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 16}
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Two adapters of the demo model."""
-    root = tmp_path_factory.mktemp("adapters")
-    demo = demo_model_folder()
-    return {
-        "a": write_adapter(root / "a", demo, seed=1),
-        "b": write_adapter(root / "b", demo, seed=2, targets=ATTENTION, r=4),
-    }
+    return write_demo_adapters(tmp_path_factory.mktemp("adapters"))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adapter_folders import ATTENTION, write_adapter
+from adapter_folders import write_demo_adapters
 from c_library import CEngine, CError
 
 from mlc_native import MLCEngine
@@ -19,12 +19,7 @@ BODY: dict[str, Any] = {"prompt": "The capital of France is", "temperature": 0, 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("adapters")
-    demo = demo_model_folder()
-    return {
-        "a": write_adapter(root / "a", demo, seed=1),
-        "b": write_adapter(root / "b", demo, seed=2, targets=ATTENTION, r=4),
-    }
+    return write_demo_adapters(tmp_path_factory.mktemp("adapters"))
 
 
 def test_the_answers_are_pythons(folders: dict[str, Path]) -> None:
@@ -72,7 +67,7 @@ def test_what_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
                 engine.answers({**BODY, "adapter": adapter})
             assert (error.value.code, error.value.field) == (INVALID_REQUEST, "adapter")
         assert engine.answers(BODY) == before
-    for setting in (["a"], 5, ["a=x", "a=y"]):
+    for setting in (["a"], 5, [f"a={folders['a']}", f"a={folders['b']}"]):
         with pytest.raises(CError) as error:
             CEngine(demo_model_folder(), adapters=setting, **SETTINGS)
         assert (error.value.code, error.value.field) == (INVALID_CONFIG, "adapters")

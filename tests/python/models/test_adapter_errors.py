@@ -83,10 +83,10 @@ CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"lora_alpha": "16"}, "lora_alpha"),
     ({"lora_alpha": None}, "lora_alpha"),
     ({"lora_alpha": 1e300}, "lora_alpha"),
-    ({"rank_pattern": {"q_proj": 0}}, "rank_pattern"),
-    ({"rank_pattern": {"q_proj": "4"}}, "rank_pattern"),
+    ({"rank_pattern": {"q_proj": 0}}, "q_proj"),
+    ({"rank_pattern": {"q_proj": "4"}}, "q_proj"),
     ({"rank_pattern": ["q_proj"]}, "rank_pattern"),
-    ({"alpha_pattern": {"q_proj": "4"}}, "alpha_pattern"),
+    ({"alpha_pattern": {"q_proj": "4"}}, "q_proj"),
     ({"use_rslora": "yes"}, "use_rslora"),
 ]
 

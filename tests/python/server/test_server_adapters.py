@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from adapter_folders import ATTENTION, write_adapter
+from adapter_folders import write_demo_adapters
 from live_server import CHAT, COMPLETIONS, USER, WAIT_S, LiveServer, error_of
 from test_server_command import Process
 from test_server_command import start as start
@@ -20,7 +20,6 @@ from mlc_native import AsyncMLCEngine
 from mlc_native.errors import InvalidConfig
 from mlc_native.server import ServerConfig, create_app
 from mlc_native.server.models import Models, ServedModel
-from mlc_native.support.model_source import demo_model_folder
 
 LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 SETTINGS: dict[str, Any] = {
@@ -32,12 +31,7 @@ GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 12}
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("adapters")
-    demo = demo_model_folder()
-    return {
-        "a": write_adapter(root / "a", demo, seed=1),
-        "b": write_adapter(root / "b", demo, seed=2, targets=ATTENTION, r=4),
-    }
+    return write_demo_adapters(tmp_path_factory.mktemp("adapters"))
 
 
 def engine_of(**settings: Any) -> AsyncMLCEngine:
