@@ -206,8 +206,7 @@ class AdapterReader {
     const std::vector<AdapterTargets::Target>* const targets = targets_.Find(module);
     if (targets == nullptr) {
       FailTensor(path_, update.down.tensor->name,
-                 "the model's layers have no linear \"" + module +
-                     "\" that adapters can change");
+                 "the model's layers have no linear \"" + module + "\" that adapters can change");
     }
     for (const AdapterTargets::Target& target : *targets) {
       if (!target.refusal.empty()) FailTensor(path_, update.down.tensor->name, target.refusal);
@@ -219,9 +218,9 @@ class AdapterReader {
 
   void RequireShape(const TensorInfo& tensor, const std::vector<int64_t>& shape) const {
     if (tensor.shape == shape) return;
-    FailTensor(path_, tensor.name,
-               "has the shape " + ShapeString(tensor.shape) + "; the model needs " +
-                   ShapeString(shape));
+    FailTensor(
+        path_, tensor.name,
+        "has the shape " + ShapeString(tensor.shape) + "; the model needs " + ShapeString(shape));
   }
 
   // Of the tensor that the slot takes rows of.
@@ -286,9 +285,8 @@ class AdapterReader {
       const int64_t rank = part.update->rank();
       const int64_t row_offset = part.target->slot.row_offset;
       for (int64_t row = 0; row < part.target->slot.rows(); ++row) {
-        std::copy_n(
-            up.begin() + row * rank, rank,
-            linear.up.begin() + (row_offset + row) * linear.rank + columns.at(part.update));
+        std::copy_n(up.begin() + row * rank, rank,
+                    linear.up.begin() + (row_offset + row) * linear.rank + columns.at(part.update));
       }
     }
     return linear;
