@@ -13,7 +13,8 @@ constexpr char kField[] = "adapter";
 std::string Quoted(const std::string& text) { return JsonExcerpt(JsonValue(text)); }
 
 [[noreturn]] void RefuseName(const std::string& name) {
-  throw InvalidRequest(kField, "The adapter " + Quoted(name) + " is loaded already; unload it first");
+  throw InvalidRequest(kField,
+                       "The adapter " + Quoted(name) + " is loaded already; unload it first");
 }
 
 }  // namespace
@@ -39,8 +40,8 @@ void EngineAdapters::LoadAll(const std::vector<std::string>& adapters) {
   for (const std::string& adapter : adapters) {
     const size_t at = adapter.find('=');
     if (at == adapter.npos || at == 0 || at + 1 == adapter.size()) {
-      throw InvalidConfig(
-          "adapters", OutOfRangeMessage("adapters", adapter, "a list of \"NAME=FOLDER\""));
+      throw InvalidConfig("adapters",
+                          OutOfRangeMessage("adapters", adapter, "a list of \"NAME=FOLDER\""));
     }
     try {
       Load(adapter.substr(0, at), adapter.substr(at + 1));
@@ -62,6 +63,7 @@ void EngineAdapters::Unload(const std::string& name) {
 std::vector<AdapterInfo> EngineAdapters::List() const {
   const MutexLock lock(mutex_);
   std::vector<AdapterInfo> list;
+  list.reserve(adapters_.size());
   for (const auto& [name, adapter] : adapters_) {
     list.push_back({.name = name,
                     .path = adapter->path,
@@ -95,8 +97,9 @@ void EngineAdapters::ResolveFor(Request* request) const {
 void EngineAdapters::Check(const Request& request) const {
   if (request.generation_cfg.adapter.empty()) return;
   if (request.adapter != nullptr && request.adapter->loader == loader_) return;
-  throw InvalidRequest(kField, "The request was not created for this model, so it lacks the adapter " +
-                                   Quoted(request.generation_cfg.adapter));
+  throw InvalidRequest(kField,
+                       "The request was not created for this model, so it lacks the adapter " +
+                           Quoted(request.generation_cfg.adapter));
 }
 
 }  // namespace mlc_native

@@ -34,10 +34,10 @@ class EngineGrammars {
   };
   EngineGrammars(Model model, const EngineConfig& config, GrammarCompilerFactory factory, Log log);
 
-  // Of a request whose answer is constrained, fills in grammar, grammar_tokens and, in the mode "jump_forward" or for drafts, retokenizer; or
-  // only is_aborted, if `stop` is requested before the grammar is there. Throws
-  // InvalidRequest("response_format", ...), and InvalidConfig when the grammar library is not
-  // there.
+  // Of a request whose answer is constrained, fills in grammar, grammar_tokens and, in the mode
+  // "jump_forward" or for drafts, retokenizer; or only is_aborted, if `stop` is requested before
+  // the grammar is there. Throws InvalidRequest("response_format", ...), and InvalidConfig when the
+  // grammar library is not there.
   void CompileFor(Request* request, const std::stop_token& stop);
   // Throws InvalidRequest when the request is constrained and its grammar is not for this model.
   void Check(const Request& request) const;

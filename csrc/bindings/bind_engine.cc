@@ -128,8 +128,8 @@ void BindEngine(nb::module_& m) {
           "name"_a, "path"_a, ReleaseGil(), "Raises InvalidRequest, InvalidConfig, LoadError.")
       .def(
           "unload_adapter",
-          [](PyEngine& self, const std::string& name) { self.engine->UnloadAdapter(name); }, "name"_a,
-          ReleaseGil(), "Raises InvalidRequest.")
+          [](PyEngine& self, const std::string& name) { self.engine->UnloadAdapter(name); },
+          "name"_a, ReleaseGil(), "Raises InvalidRequest.")
       .def("adapters", [](const PyEngine& self) { return self.engine->ListAdapters(); })
       .def(
           "pin_prefix",

@@ -246,8 +246,8 @@ struct ScaleArgs {
 };
 void Scale(const Cpu& cpu, const ScaleArgs& args);
 
-// sum[m, n] += x[m, n], or row rows[i] of `sum` += row i of x. They do not overlap. Requires: `rows`
-// is not that of a row step.
+// sum[m, n] += x[m, n], or row rows[i] of `sum` += row i of x. They do not overlap. Requires:
+// `rows` is not that of a row step.
 struct AddArgs {
   const float* x = nullptr;
   int64_t ldx = 0;

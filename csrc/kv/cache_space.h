@@ -1,6 +1,6 @@
-// CacheSpace is what the keys and values of tokens depend on besides the tokens in front of them, or
-// must not be shared across. Sequences of one space share cached pages; those of different spaces
-// never do. A plain value; any thread.
+// CacheSpace is what the keys and values of tokens depend on besides the tokens in front of them,
+// or must not be shared across. Sequences of one space share cached pages; those of different
+// spaces never do. A plain value; any thread.
 #pragma once
 
 #include <cstdint>

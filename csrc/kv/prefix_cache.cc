@@ -260,7 +260,8 @@ void PrefixCache::Clear() {
 
 // ---- Pins
 
-int64_t PrefixCache::Pin(std::span<const int32_t> tokens, CacheSpace space, std::string_view owner) {
+int64_t PrefixCache::Pin(std::span<const int32_t> tokens, CacheSpace space,
+                         std::string_view owner) {
   for (PinEntry& pin : pins_) {
     if (pin.space == space &&
         std::equal(pin.tokens.begin(), pin.tokens.end(), tokens.begin(), tokens.end())) {

@@ -29,8 +29,8 @@ class RadixTree {
  public:
   struct Node {
     std::vector<int32_t> tokens;  // of the edge that leads here; empty only at the root
-    CacheSpace space{};           // of the sequences that pass through; of the root, that of nothing
-    int64_t begin = 0;            // position of tokens[0] in the sequences that pass through
+    CacheSpace space{};  // of the sequences that pass through; of the root, that of nothing
+    int64_t begin = 0;   // position of tokens[0] in the sequences that pass through
     Payload payload;
 
     Node* parent = nullptr;
@@ -97,7 +97,8 @@ class RadixTree {
   // Adds a leaf, which counts as used now. Requires: the space is the parent's, or it is the root.
   Node& AddLeaf(Node& parent, std::span<const int32_t> tokens, CacheSpace space = {}) {
     MLC_CHECK(!tokens.empty());
-    MLC_CHECK(&parent == &root_ || parent.space == space) << parent.space.salt << " and " << space.salt;
+    MLC_CHECK(&parent == &root_ || parent.space == space)
+        << parent.space.salt << " and " << space.salt;
     auto made = std::make_unique<Node>();
     Node& leaf = *made;
     leaf.tokens.assign(tokens.begin(), tokens.end());

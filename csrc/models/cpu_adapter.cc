@@ -18,17 +18,16 @@ size_t FloatBytes(int64_t rows, int64_t columns) {
 kernels::PackedLinear Pack(const kernels::CpuKernels& isa, kernels::WeightFormat format, int64_t n,
                            int64_t k, const std::vector<float>& values, std::byte* data) {
   const kernels::PackedLinear packed = kernels::MakePackedLinear(isa, format, n, k, data);
-  kernels::PackLinear(packed, 0,
-                      kernels::PackSource{
-                          .dtype = DType::kFloat32, .data = values.data(), .ld = k, .rows = n});
+  kernels::PackLinear(
+      packed, 0,
+      kernels::PackSource{.dtype = DType::kFloat32, .data = values.data(), .ld = k, .rows = n});
   return packed;
 }
 
 }  // namespace
 
-CpuAdapter::CpuAdapter(const AdapterWeights& weights,
-                       std::shared_ptr<const AdapterTargets> targets, int64_t num_layers,
-                       DType dtype, const kernels::CpuKernels& isa)
+CpuAdapter::CpuAdapter(const AdapterWeights& weights, std::shared_ptr<const AdapterTargets> targets,
+                       int64_t num_layers, DType dtype, const kernels::CpuKernels& isa)
     : targets_(std::move(targets)),
       rank_(weights.max_rank),
       index_(static_cast<size_t>(num_layers) * kNumLinearRoles, int32_t{-1}) {
@@ -83,15 +82,15 @@ void AdapterRows::Place(std::span<const SequenceSlice> sequences, const AdapterT
   ups_.clear();
   const auto has_adapter = [](const SequenceSlice& slice) { return slice.adapter != nullptr; };
   if (std::ranges::none_of(sequences, has_adapter)) return;
-  size_t num_rows = 0;
+  int64_t num_rows = 0;
   for (const SequenceSlice& slice : sequences) {
     const auto* const adapter = dynamic_cast<const CpuAdapter*>(slice.adapter);
     MLC_CHECK(slice.adapter == nullptr || (adapter != nullptr && adapter->targets() == targets))
         << "an adapter of another model";
     std::fill_n(by_row_.begin() + slice.first_row, slice.num_tokens, adapter);
-    num_rows = static_cast<size_t>(slice.first_row + slice.num_tokens);
+    num_rows = slice.first_row + slice.num_tokens;
   }
-  Sort(num_rows);
+  Sort(static_cast<size_t>(num_rows));
 }
 
 void AdapterRows::Keep(std::span<const int32_t> rows) {

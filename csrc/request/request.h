@@ -81,8 +81,8 @@ void CheckPin(int64_t prompt_len, const RequestLimits& limits);
 // CheckPin refuses. A prompt of exactly max_sequence_length tokens is served.
 void CheckRequest(const Request& request, const RequestLimits& limits);
 
-// Fills in the adapter and the grammar of a request that is right otherwise, or is_aborted; may take
-// seconds.
+// Fills in the adapter and the grammar of a request that is right otherwise, or is_aborted; may
+// take seconds.
 using CompleteRequest = std::function<void(Request*)>;
 
 // Flattens the inputs and checks the request. Throws InvalidRequest, also for an empty id and for

@@ -30,7 +30,7 @@ class BatchDrafter {
   // What one sequence wants.
   struct Wish {
     int64_t sequence_id = 0;          // a small number >= 0, until Forget
-    CacheSpace space{};                // of the prefix cache
+    CacheSpace space{};               // of the prefix cache
     std::span<const int32_t> tokens;  // prompt and answer so far; not empty
     int64_t max_tokens = 0;           // >= 1
     std::vector<int32_t>* drafts = nullptr;

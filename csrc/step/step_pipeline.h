@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "kv/paged_kv_cache.h"
 #include "request/scheduler.h"
 #include "step/batch_drafter.h"
 #include "step/grammar_masks.h"

@@ -2,9 +2,9 @@
 // decoder's checkpoint an adapter may change.
 //
 // An adapter adds up[rows, rank] * (down[rank, columns] * x) to what a linear gives. A linear that
-// several tensors fill has one such pair for all of them: `down` has the rows of one tensor's update
-// behind those of another's, and `up` has zeros where a row's tensor has no part in a column.
-// The targets are immutable; any thread. Devices pack what is read in forms of their own.
+// several tensors fill has one such pair for all of them: `down` has the rows of one tensor's
+// update behind those of another's, and `up` has zeros where a row's tensor has no part in a
+// column. The targets are immutable; any thread. Devices pack what is read in forms of their own.
 #pragma once
 
 #include <cstdint>

@@ -67,9 +67,9 @@ class MLC_NATIVE_API Engine {
                                            const EngineOptions& options);
   virtual ~Engine() = default;
 
-  // Loads an adapter, a folder of PEFT, for requests that name it (GenerationConfig::adapter). Throws
-  // InvalidRequest for a name that is empty or in use, LoadError, and InvalidConfig if the model
-  // takes none. Any thread.
+  // Loads an adapter, a folder of PEFT, for requests that name it (GenerationConfig::adapter).
+  // Throws InvalidRequest for a name that is empty or in use, LoadError, and InvalidConfig if the
+  // model takes none. Any thread.
   void LoadAdapter(const std::string& name, const std::string& folder) const;
   // Requests that run with it keep it. Throws InvalidRequest for a name that is not loaded. Any
   // thread.

@@ -48,6 +48,26 @@ class GenerationConfig:
     def __getattr__(self, name: str, /) -> Any: ...
     def __setattr__(self, name: str, value: Any, /) -> None: ...
 
+class AdapterInfo:
+    """An adapter (LoRA) that is loaded beside a model."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def path(self) -> str:
+        """Its folder."""
+
+    @property
+    def rank(self) -> int:
+        """The most that one of its matrices has."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Of its weights in memory."""
+
+    def __repr__(self) -> str: ...
+
 class RequestLimits:
     """What a loaded engine can serve."""
 
@@ -433,6 +453,14 @@ class Engine:
 
     def json_metrics(self) -> str: ...
 
+    def load_adapter(self, name: str, path: str) -> None:
+        """Raises InvalidRequest, InvalidConfig, LoadError."""
+
+    def unload_adapter(self, name: str) -> None:
+        """Raises InvalidRequest."""
+
+    def adapters(self) -> list[AdapterInfo]: ...
+
     def pin_prefix(self, token_ids: Sequence[int]) -> int: ...
 
     def unpin_prefix(self, pin_id: int) -> None: ...
@@ -493,6 +521,14 @@ class ThreadedEngine:
     def get_token_table(self) -> TokenTable: ...
 
     def json_metrics(self) -> str: ...
+
+    def load_adapter(self, name: str, path: str) -> None:
+        """Raises InvalidRequest, InvalidConfig, LoadError."""
+
+    def unload_adapter(self, name: str) -> None:
+        """Raises InvalidRequest."""
+
+    def adapters(self) -> list[AdapterInfo]: ...
 
     def pin_prefix(self, token_ids: Sequence[int]) -> int: ...
 

@@ -176,10 +176,11 @@ void VisitModelFields(Visitor&& visit) {
               "tokenizer of the model. It is loaded with the settings of the model, and the KV "
               "cache has room for both."},
         &EngineConfig::additional_models);
-  visit(Field{"adapters",
-              "adapters (LoRA) that are loaded with the model, each as \"NAME=FOLDER\", a folder of "
-              "PEFT; requests choose one by its name."},
-        &EngineConfig::adapters);
+  visit(
+      Field{"adapters",
+            "adapters (LoRA) that are loaded with the model, each as \"NAME=FOLDER\", a folder of "
+            "PEFT; requests choose one by its name."},
+      &EngineConfig::adapters);
   visit(
       Field{"mode",
             "\"auto\" (as many sequences as fit into memory), or MLC-LLM's \"local\" (at most 4 "

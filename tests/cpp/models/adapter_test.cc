@@ -30,8 +30,9 @@ std::unique_ptr<Model> AllocatedModel(const TempFolder& folder, int64_t num_thre
   return model;
 }
 
-std::unique_ptr<Model> LoadTinyModel(const std::string& config, const testing::EditTensor& edit = {},
-                                int64_t num_threads = 1) {
+std::unique_ptr<Model> LoadTinyModel(const std::string& config,
+                                     const testing::EditTensor& edit = {},
+                                     int64_t num_threads = 1) {
   const TempFolder folder;
   WriteTinyCheckpoint(folder, config, edit);
   return AllocatedModel(folder, num_threads);
@@ -144,8 +145,7 @@ TEST(Adapter, RowsHaveTheirBitsBesideOthers) {
 
 // Long prompts are computed in several parts.
 TEST(Adapter, ManyRowsHaveTheBitsOfFew) {
-  const std::string config =
-      TinyConfig("LlamaForCausalLM");
+  const std::string config = TinyConfig("LlamaForCausalLM");
   const TempFolder folder;
   WriteTinyCheckpoint(folder, config);
   const auto model = LoadModel({.path = folder.path(), .num_threads = 2});
@@ -215,11 +215,10 @@ class RefusedAdapter : public ::testing::Test {
     TinyAdapter(config_, 2, 5).Write(folder_);
   }
   void SetConfig(const std::string& fields) const {
-    folder_.Write("adapter_config.json", R"({"peft_type": "LORA", "lora_alpha": 4, )" + fields + "}");
+    folder_.Write("adapter_config.json",
+                  R"({"peft_type": "LORA", "lora_alpha": 4, )" + fields + "}");
   }
-  std::string Message() const {
-    return MessageOfLoading(folder_);
-  }
+  std::string Message() const { return MessageOfLoading(folder_); }
   std::string MessageOfLoading(const TempFolder& folder) const {
     try {
       model_->adapter_loader()->Load(folder.path());
