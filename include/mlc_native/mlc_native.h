@@ -343,10 +343,10 @@ MLCN_API int32_t mlcn_unpin_prefix(mlcn_engine* engine, int64_t pin_id, mlcn_err
 
 /* ---- adapters (since version 1.3) ----------------------------------------------------------- */
 
-/* Loads an adapter (LoRA), a folder with adapter_config.json and adapter_model.safetensors, until it
- * is unloaded or another model is loaded. Requests choose it with "adapter": name in their body. The
- * setting "adapters", a list of "NAME=FOLDER", loads adapters with the model. Blocks until it is
- * loaded, while requests go on. MLCN_INVALID_REQUEST: the name is empty or taken. Not in a
+/* Loads an adapter (LoRA), a folder with adapter_config.json and adapter_model.safetensors, until
+ * it is unloaded or another model is loaded. Requests choose it with "adapter": name in their body.
+ * The setting "adapters", a list of "NAME=FOLDER", loads adapters with the model. Blocks until it
+ * is loaded, while requests go on. MLCN_INVALID_REQUEST: the name is empty or taken. Not in a
  * callback. */
 MLCN_API int32_t mlcn_load_adapter(mlcn_engine* engine, const char* name, const char* path,
                                    mlcn_error** error);
