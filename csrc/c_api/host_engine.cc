@@ -326,13 +326,9 @@ void HostEngine::UnpinPrefix(int64_t pin_id) {
 }
 
 void HostEngine::LoadAdapter(const std::string& name, const std::string& path) {
-  RefuseInCallback("wait for a step");
   engine_->LoadAdapter(name, path);
 }
 
-void HostEngine::UnloadAdapter(const std::string& name) {
-  RefuseInCallback("wait for a step");
-  engine_->UnloadAdapter(name);
-}
+void HostEngine::UnloadAdapter(const std::string& name) { engine_->UnloadAdapter(name); }
 
 }  // namespace mlc_native::c_api

@@ -346,12 +346,11 @@ MLCN_API int32_t mlcn_unpin_prefix(mlcn_engine* engine, int64_t pin_id, mlcn_err
 /* Loads an adapter (LoRA), a folder with adapter_config.json and adapter_model.safetensors, until
  * it is unloaded or another model is loaded. Requests choose it with "adapter": name in their body.
  * The setting "adapters", a list of "NAME=FOLDER", loads adapters with the model. Blocks until it
- * is loaded, while requests go on. MLCN_INVALID_REQUEST: the name is empty or taken. Not in a
- * callback. */
+ * is loaded, while requests go on. MLCN_INVALID_REQUEST: the name is empty or taken. */
 MLCN_API int32_t mlcn_load_adapter(mlcn_engine* engine, const char* name, const char* path,
                                    mlcn_error** error);
 /* Requests that run with the adapter finish with it; new ones are refused. MLCN_INVALID_REQUEST: no
- * adapter of this name is loaded. Not in a callback. */
+ * adapter of this name is loaded. Does not block. */
 MLCN_API int32_t mlcn_unload_adapter(mlcn_engine* engine, const char* name, mlcn_error** error);
 
 #ifdef __cplusplus
