@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,16 @@ MLP = ("gate_proj", "up_proj", "down_proj")
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
 
 
-def linear_modules(checkpoint: Path, targets: Sequence[str]) -> dict[str, Shape]:
-    """[out, in] of the modules of a checkpoint whose last names are ``targets``."""
+def linear_modules(checkpoint: Path, targets: Sequence[str] | None = None) -> dict[str, Shape]:
+    """The shapes of the matrices of modules whose last names are ``targets``; None: of all."""
     modules: dict[str, Shape] = {}
     for file in sorted(checkpoint.glob("*.safetensors")):
         with safe_open(file, framework="numpy") as tensors:
             for name in tensors.keys():  # noqa: SIM118  # it is no dict
                 module, _, kind = name.rpartition(".")
                 shape = tensors.get_slice(name).get_shape()
-                if kind == "weight" and module.split(".")[-1] in targets and len(shape) == 2:
+                is_target = targets is None or module.split(".")[-1] in targets
+                if kind == "weight" and is_target and len(shape) == 2:
                     modules[module] = (shape[0], shape[1])
     return modules
 
@@ -70,10 +71,11 @@ def write_adapter(
     targets: Sequence[str] = (*ATTENTION, *MLP),
     strength: float = 0.6,
     dtype: type[np.floating[Any]] = np.float32,
+    keeps: Callable[[str], bool] = lambda module: True,
     **settings: Any,
 ) -> Path:
     """Writes a random adapter. The update of a weight is about ``strength`` times as large as a
-    random weight.
+    random weight. Of the modules that the targets name it has those that ``keeps`` wants.
 
     ``settings`` are fields of adapter_config.json: by default, r is 8 and lora_alpha 16.
     """
@@ -99,8 +101,10 @@ def write_adapter(
     tensors: Tensors = {}
     layers = config["layers_to_transform"]
     for module, (rows, columns) in linear_modules(checkpoint, targets).items():
-        if layers is not None and layer_of(module) not in layers:
+        if not keeps(module) or (layers is not None and layer_of(module) not in layers):
             continue
+        if config["fan_in_fan_out"]:  # the checkpoint has [in, out]
+            rows, columns = columns, rows
         rank = int(pattern_value(config["rank_pattern"], module, config["r"]))
         gain = strength / (abs(scale_of(config, module)) * math.sqrt(rank))
         a = rng.standard_normal((rank, columns)) / math.sqrt(columns)
@@ -150,5 +154,7 @@ def weight_updates(folder: Path) -> Tensors:
             continue
         b = tensors[f"{PREFIX}{module}.lora_B.weight"]
         product = b.astype(np.float64) @ a.astype(np.float64)
+        if config["fan_in_fan_out"]:
+            product = product.T
         updates[module] = scale_of(config, module) * product
     return updates

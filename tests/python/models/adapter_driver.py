@@ -115,12 +115,25 @@ def prompts_of(lengths: Sequence[int], vocab_size: int, seed: int = 7) -> list[l
     return [random_tokens(length, vocab_size, seed + i) for i, length in enumerate(lengths)]
 
 
+def module_of(model: Any, name: str) -> Any:
+    """The module of transformers that has a matrix of the checkpoint; None if it has another name.
+
+    What is in front of the layers may be another name.
+    """
+    modules = dict(model.named_modules())
+    if name in modules:
+        return modules[name]
+    ending = name[name.rindex("layers.") :] if "layers." in name else name
+    found = [modules[each] for each in modules if each.endswith("." + ending)]
+    return found[0] if len(found) == 1 else None
+
+
 def merged_reference(path: Path, folder: Path | None) -> Any:
     """The model of transformers in float32, with an adapter's updates added to its weights."""
     model = reference_model(path, torch.float32)
     with torch.no_grad():
         for module, update in ({} if folder is None else weight_updates(folder)).items():
-            model.get_submodule(module).weight += torch.from_numpy(update).float()
+            module_of(model, module).weight += torch.from_numpy(update).float()
     return model
 
 
