@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
 import pytest
 import torch
 from adapter_driver import (
