@@ -51,10 +51,16 @@ ARGUMENTS_HEADER = f'''"""The keyword arguments of engines, ``create`` and ``gen
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 '''
+# Settings that take more in Python than in C++.
+TYPES_IN_PYTHON = {
+    "additional_models": "list[str | tuple[str, str]]",
+    "adapters": "Mapping[str, str | os.PathLike[str]] | list[str]",
+}
 # Arguments of an engine's constructor itself.
 CONSTRUCTOR = {"model", "model_lib", "mode"}
 # Fields of requests that say how they are answered and not what the answer is.
@@ -139,8 +145,7 @@ def engine_fields() -> str:
     """EngineFields and EngineSettings."""
     fields = declared_fields_of_engine()
     for each in fields:
-        if each.name == "additional_models":
-            each.type = "list[str | tuple[str, str]]"
+        each.type = TYPES_IN_PYTHON.get(each.name, each.type)
     lines = ['@dataclass\nclass EngineFields:\n    """The settings of an engine."""\n']
     for each in fields:
         default = "field(default_factory=list)" if each.default == "[]" else each.default

@@ -325,4 +325,10 @@ void HostEngine::UnpinPrefix(int64_t pin_id) {
   engine_->Call([=](Engine& engine) { engine.UnpinPrefix(pin_id); });
 }
 
+void HostEngine::LoadAdapter(const std::string& name, const std::string& path) {
+  engine_->LoadAdapter(name, path);
+}
+
+void HostEngine::UnloadAdapter(const std::string& name) { engine_->UnloadAdapter(name); }
+
 }  // namespace mlc_native::c_api

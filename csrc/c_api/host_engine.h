@@ -86,6 +86,8 @@ class HostEngine : public std::enable_shared_from_this<HostEngine> {
   std::string Metrics();
   int64_t PinPrefix(std::span<const int32_t> tokens);
   void UnpinPrefix(int64_t pin_id);
+  void LoadAdapter(const std::string& name, const std::string& path);
+  void UnloadAdapter(const std::string& name);
 
  private:
   HostEngine(const std::string& device, LoadProgress progress);

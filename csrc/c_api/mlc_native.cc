@@ -279,4 +279,20 @@ int32_t mlcn_unpin_prefix(mlcn_engine* engine, int64_t pin_id, mlcn_error** erro
   return Call(error, [&] { HostOf(engine).UnpinPrefix(pin_id); });
 }
 
+// ---- adapters
+
+int32_t mlcn_load_adapter(mlcn_engine* engine, const char* name, const char* path,
+                          mlcn_error** error) {
+  return Call(error, [&] {
+    HostEngine& host = HostOf(engine);
+    const std::string adapter(TextArgument(name, "name"));
+    host.LoadAdapter(adapter, std::string(TextArgument(path, "path")));
+  });
+}
+
+int32_t mlcn_unload_adapter(mlcn_engine* engine, const char* name, mlcn_error** error) {
+  return Call(error,
+              [&] { HostOf(engine).UnloadAdapter(std::string(TextArgument(name, "name"))); });
+}
+
 }  // extern "C"

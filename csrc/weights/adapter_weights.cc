@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -26,11 +28,12 @@ constexpr std::string_view kPrefix = "base_model.model.";
 
 // ---- adapter_config.json ----
 
-// The scales of an adapter's updates.
+// The ranks and the scales of an adapter's updates.
 class AdapterConfig {
  public:
   explicit AdapterConfig(const std::string& path) : fields_(ConfigFields::ReadFile(path)) {
     CheckKind();
+    ReadRanks();
     alpha_ = fields_.Number("lora_alpha", std::nullopt);
     uses_root_ = fields_.Bool("use_rslora", false);
     const ConfigFields patterns = fields_.Object("alpha_pattern");
@@ -45,6 +48,9 @@ class AdapterConfig {
     }
   }
 
+  // Whether a module may have matrices of this rank. The scales are those of the ranks in the file.
+  bool Allows(int64_t rank) const { return ranks_.empty() || ranks_.contains(rank); }
+
   // What the product of the two matrices of a module is multiplied with.
   float ScaleOf(const std::string& module, int64_t rank) const {
     const auto fits = [&](const Alpha& alpha) {
@@ -54,7 +60,12 @@ class AdapterConfig {
     const auto own = std::ranges::find_if(alphas_, fits);
     const double alpha = own != alphas_.end() ? own->alpha : alpha_;
     const auto size = static_cast<double>(rank);
-    return static_cast<float>(alpha / (uses_root_ ? std::sqrt(size) : size));
+    const double scale = alpha / (uses_root_ ? std::sqrt(size) : size);
+    if (std::abs(scale) > std::numeric_limits<float>::max()) {
+      fields_.Fail(own != alphas_.end() ? "alpha_pattern" : "lora_alpha",
+                   "is too large for a scale of the module \"" + module + "\"");
+    }
+    return static_cast<float>(scale);
   }
 
  private:
@@ -88,6 +99,16 @@ class AdapterConfig {
     }
   }
 
+  // Which modules the names of "rank_pattern" stand for is not looked at: their tensors tell.
+  void ReadRanks() {
+    if (!fields_.Has("r")) return;
+    ranks_.insert(fields_.Integer("r", std::nullopt, 1, kMaxAdapterRank));
+    const ConfigFields patterns = fields_.Object("rank_pattern");
+    for (const std::string& name : patterns.Names()) {
+      ranks_.insert(patterns.Integer(name.c_str(), std::nullopt, 1, kMaxAdapterRank));
+    }
+  }
+
   void CheckEmpty(const char* name) const {
     const JsonValue* value = fields_.Find(name);
     if (value == nullptr) return;
@@ -97,6 +118,7 @@ class AdapterConfig {
   }
 
   ConfigFields fields_;
+  std::set<int64_t> ranks_;  // empty: any
   double alpha_ = 0;
   bool uses_root_ = false;
   std::vector<Alpha> alphas_;
@@ -207,6 +229,11 @@ class AdapterReader {
     if (targets == nullptr) {
       FailTensor(path_, update.down.tensor->name,
                  "the model's layers have no linear \"" + module + "\" that adapters can change");
+    }
+    if (!config_.Allows(update.rank())) {
+      FailTensor(path_, update.down.tensor->name,
+                 "has the rank " + std::to_string(update.rank()) +
+                     ", which is neither \"r\" nor in \"rank_pattern\" of " + kConfigFile);
     }
     for (const AdapterTargets::Target& target : *targets) {
       if (!target.refusal.empty()) FailTensor(path_, update.down.tensor->name, target.refusal);

@@ -78,7 +78,7 @@ extern "C" {
 /* ---- versions, codes and errors ------------------------------------------------------------- */
 
 #define MLCN_ABI_MAJOR 1
-#define MLCN_ABI_MINOR 2
+#define MLCN_ABI_MINOR 3
 
 /* Returns (major << 16) | minor of the library. A program that was compiled with major m and minor
  * n runs with every library of major m whose minor is at least n. */
@@ -340,6 +340,18 @@ MLCN_API int32_t mlcn_pin_prefix(mlcn_engine* engine, const int32_t* tokens, siz
                                  int64_t* pin_id, mlcn_error** error);
 /* Lets the prompt be forgotten. MLCN_INVALID_REQUEST: there is no such pin. Not in a callback. */
 MLCN_API int32_t mlcn_unpin_prefix(mlcn_engine* engine, int64_t pin_id, mlcn_error** error);
+
+/* ---- adapters (since version 1.3) ----------------------------------------------------------- */
+
+/* Loads an adapter (LoRA), a folder with adapter_config.json and adapter_model.safetensors, until
+ * it is unloaded or another model is loaded. Requests choose it with "adapter": name in their body.
+ * The setting "adapters", a list of "NAME=FOLDER", loads adapters with the model. Blocks until it
+ * is loaded, while requests go on. MLCN_INVALID_REQUEST: the name is empty or taken. */
+MLCN_API int32_t mlcn_load_adapter(mlcn_engine* engine, const char* name, const char* path,
+                                   mlcn_error** error);
+/* Requests that run with the adapter finish with it; new ones are refused. MLCN_INVALID_REQUEST: no
+ * adapter of this name is loaded. Does not block. */
+MLCN_API int32_t mlcn_unload_adapter(mlcn_engine* engine, const char* name, mlcn_error** error);
 
 #ifdef __cplusplus
 }

@@ -36,7 +36,7 @@ from mlc_native.errors import (
 )
 from mlc_native.serve.engine import MLCEngine
 
-FLAGS = ("temperature", "max_tokens", "seed")  # settings with a flag of their own
+FLAGS = ("temperature", "max_tokens", "seed", "adapter")  # settings with a flag of their own
 _ERRORS = (InvalidRequest, InvalidConfig, EngineRequestError, LoadError, ValueError, OSError)
 
 

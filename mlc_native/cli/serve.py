@@ -21,6 +21,7 @@ from mlc_native.cli.overrides import (
     engine_config_from_overrides,
 )
 from mlc_native.errors import InvalidConfig, InvalidRequest, LoadError, invalid_config
+from mlc_native.serve.adapters import adapter_setting_names
 from mlc_native.serve.async_engine import AsyncMLCEngine
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.model_setup import Mode
@@ -161,6 +162,11 @@ def _add_access_flags(parser: argparse.ArgumentParser) -> None:
         help="a request may bring its own chat_template",
     )
     group.add_argument(
+        "--allow-adapter-loading",
+        action="store_true",
+        help="requests may load adapters from folders of this machine, and unload them",
+    )
+    group.add_argument(
         "--metrics-key",
         default="same",
         choices=["same", "none"],
@@ -240,7 +246,7 @@ def _model_plans(args: argparse.Namespace) -> Iterable[tuple[ServedModel, Plan]]
 
     if args.model is not None:
         served = served_as(args.model, args.served_model_name or ())
-        yield served, (args.model, engine_config_from_flags(args))
+        yield _planned(served, args.model, engine_config_from_flags(args))
     for text in args.models:
         name, separator, plan = text.partition("=")
         model, _, settings = plan.partition(";")
@@ -248,9 +254,14 @@ def _model_plans(args: argparse.Namespace) -> Iterable[tuple[ServedModel, Plan]]
             raise invalid_config(
                 "model", f'--model must be NAME=MODEL[;SETTING=VALUE], got "{text}"'
             )
-        yield ServedModel((name,)), (model, engine_config_from_overrides(settings))
+        yield _planned(ServedModel((name,)), model, engine_config_from_overrides(settings))
     if args.model is None and not args.models:
         raise invalid_config("model", "name a model: mlc-native serve MODEL")
+
+
+def _planned(served: ServedModel, model: str, config: EngineConfig) -> tuple[ServedModel, Plan]:
+    served.first_adapters = adapter_setting_names(config.adapters)
+    return served, (model, config)
 
 
 def _keys(args: argparse.Namespace) -> list[str]:
@@ -286,6 +297,7 @@ def _make_server(args: argparse.Namespace, models: list[ServedModel]) -> Any:
         metrics_compat=args.metrics_compat,
         page=not args.disable_page,
         trust_request_chat_template=args.trust_request_chat_template,
+        allow_adapter_loading=args.allow_adapter_loading,
         enable_debug=args.enable_debug,
         request_log=args.enable_log_requests or args.max_log_len > 0,
         max_log_len=args.max_log_len,

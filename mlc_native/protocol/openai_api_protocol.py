@@ -123,7 +123,10 @@ class StreamOptions(BaseModel):
 class _SamplingRequest(SamplingOptions):
     """What both kinds of request share."""
 
-    model: str | None = Field(default=None, description="the name that the answer carries.")
+    model: str | None = Field(
+        default=None,
+        description="the name that the answer carries; that of an adapter chooses it.",
+    )
     stop: str | list[str] | None = Field(
         default=None, description="texts at which an answer ends; not part of the answer."
     )

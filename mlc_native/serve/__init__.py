@@ -1,6 +1,6 @@
 """Serving: the engines, their settings, and what goes in and out of them."""
 
-from mlc_native._core import PagedRadixTree, PinnedPrefix
+from mlc_native._core import AdapterInfo, PagedRadixTree, PinnedPrefix
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.data import Data, ImageData, RequestStreamOutput, TextData, TokenData
 from mlc_native.serve.engine import AsyncMLCEngine, MLCEngine
@@ -8,6 +8,7 @@ from mlc_native.serve.popen_server import PopenServer
 from mlc_native.serve.request import Request
 
 __all__ = [
+    "AdapterInfo",
     "AsyncMLCEngine",
     "Data",
     "EngineConfig",

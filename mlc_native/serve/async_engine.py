@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Self, TypeVar, Unpack
 
 from mlc_native import _core
-from mlc_native._core import Cancellation, PinnedPrefix
+from mlc_native._core import AdapterInfo, Cancellation, PinnedPrefix
 from mlc_native.errors import EngineTerminatedError
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
@@ -161,6 +161,26 @@ class AsyncMLCEngine(OpenAIEngine):
     async def pinned_prefixes(self) -> list[PinnedPrefix]:
         """Returns all pins, with the id and the numbers of tokens and pages of each."""
         return await self._work(self._pinned_prefixes)
+
+    async def load_adapter(self, name: str, folder: str | os.PathLike[str]) -> None:
+        """The same as ``MLCEngine.load_adapter``, without blocking the event loop.
+
+        If it is cancelled, the adapter may be loaded all the same; ``adapters`` tells.
+        """
+        self._check_not_forked()
+        await self._threads.run_long(partial(self._load_adapter, name, folder))
+
+    async def unload_adapter(self, name: str) -> None:
+        """Drops an adapter. Requests that run with it finish with it; new ones are refused.
+
+        Raises:
+            InvalidRequest: no adapter of this name is loaded.
+        """
+        await self._work(self._unload_adapter, name)
+
+    async def adapters(self) -> list[AdapterInfo]:
+        """Returns the loaded adapters, with the name, folder, rank and bytes of each."""
+        return await self._work(self._adapters)
 
     async def reload(
         self,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlc_native import _core
 from mlc_native.errors import invalid_config, shown
+from mlc_native.serve.adapters import adapter_entries
 from mlc_native.serve.arguments import EngineFields
 from mlc_native.support.keywords import check_keywords, name_hint
 
@@ -94,6 +95,7 @@ class EngineConfig(EngineFields):
         """
         values = self._values()
         values["additional_models"] = additional_model_names(self.additional_models)
+        values["adapters"] = adapter_entries(self.adapters)
         set_values = {name: value for name, value in values.items() if value is not None}
         for name in {"dtype", "kv_cache_dtype"} & set_values.keys():
             set_values[name] = _dtype_name(name, set_values[name])

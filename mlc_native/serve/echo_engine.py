@@ -243,6 +243,8 @@ class EchoEngine:
     def reload(self, engine_config_json: str, progress: object = None) -> None:
         """Loads the tokenizer of a folder. Requests of the old one are aborted."""
         given = json.loads(engine_config_json)
+        if given.get("adapters"):
+            raise invalid_config("adapters", f"{MOCK_ECHO} has no weights that adapters can change")
         complete = json.loads(_core.check_engine_config(engine_config_json))
         complete |= {name: given.get(name) or size for name, size in _SIZES.items()}
         path = Path(given["model"]) / "tokenizer.json"
@@ -348,6 +350,18 @@ class EchoEngine:
         raise invalid_request("pin_id", f"no prompt is pinned under {pin_id}")
 
     def pinned_prefixes(self) -> list[_core.PinnedPrefix]:
+        """Returns an empty list."""
+        return []
+
+    def load_adapter(self, name: str, path: str) -> None:
+        """Raises InvalidRequest: there are no weights."""
+        raise invalid_request("adapter", f"{MOCK_ECHO} has no weights that an adapter can change")
+
+    def unload_adapter(self, name: str) -> None:
+        """Raises InvalidRequest: nothing is loaded."""
+        raise invalid_request("adapter", f'no adapter "{name}" is loaded; {MOCK_ECHO} has none')
+
+    def adapters(self) -> list[_core.AdapterInfo]:
         """Returns an empty list."""
         return []
 

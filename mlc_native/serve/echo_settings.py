@@ -54,6 +54,7 @@ def refuse_unserved(config: _core.GenerationConfig, has_tokenizer: bool) -> None
         "response_format": form not in _REPORTED_FORMATS,
         "bad_words": bool(config.bad_words),
         "allowed_token_ids": bool(config.allowed_token_ids),
+        "adapter": config.adapter != "",
         "stop": bool(config.stop_strs) and not has_tokenizer,
     }
     for name, is_given in unserved.items():

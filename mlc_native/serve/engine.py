@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from mlc_native import _core
-from mlc_native._core import Cancellation, PinnedPrefix
+from mlc_native._core import AdapterInfo, Cancellation, PinnedPrefix
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.serve.arguments import EngineSettings, GenerateArguments
@@ -176,6 +176,36 @@ class MLCEngine(OpenAIEngine):
     def pinned_prefixes(self) -> list[PinnedPrefix]:
         """Returns all pins, with the id and the numbers of tokens and pages of each."""
         return self._pinned_prefixes()
+
+    def load_adapter(self, name: str, folder: str | os.PathLike[str]) -> None:
+        """Loads an adapter (LoRA) that requests choose with ``adapter=name``.
+
+        Other requests go on meanwhile. The adapters of a model end with it: a reload loads those of
+        its setting ``adapters``.
+
+        Args:
+            name: what requests call it; also their ``model``.
+            folder: with adapter_config.json and adapter_model.safetensors as PEFT writes them, or
+                hub id.
+
+        Raises:
+            InvalidRequest: the name is empty or taken, or ``folder`` is no path.
+            LoadError: files are missing or damaged, or do not fit the model.
+            InvalidConfig: the adapter is of a kind that is not supported.
+        """
+        self._load_adapter(name, folder)
+
+    def unload_adapter(self, name: str) -> None:
+        """Drops an adapter. Requests that run with it finish with it; new ones are refused.
+
+        Raises:
+            InvalidRequest: no adapter of this name is loaded.
+        """
+        self._unload_adapter(name)
+
+    def adapters(self) -> list[AdapterInfo]:
+        """Returns the loaded adapters, with the name, folder, rank and bytes of each."""
+        return self._adapters()
 
     def reload(
         self,

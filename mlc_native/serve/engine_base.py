@@ -159,6 +159,11 @@ class MLCEngineBase:
         return self._model.current.conv_template
 
     @property
+    def adapter_names(self) -> frozenset[str]:
+        """The names of the adapters that requests can choose; ``adapters`` says more of them."""
+        return self._model.current.adapters.current
+
+    @property
     def model_config_dicts(self) -> list[dict[str, Any]]:
         """config.json of each model."""
         return self._model.current.model_config_dicts
@@ -232,6 +237,7 @@ class MLCEngineBase:
         engine_json = self._core.get_complete_engine_config()
         config = loaded_config(setup.engine_config, engine_json, summary)
         limits = self._core.get_request_limits()
+        setup.adapters.refresh(self._core.adapters)
         return replace(
             setup,
             engine_config=config,

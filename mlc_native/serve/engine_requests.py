@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from mlc_native import _core
-from mlc_native._core import Cancellation, PinnedPrefix
+from mlc_native._core import AdapterInfo, Cancellation, PinnedPrefix
 from mlc_native._stream_bridge import Channel
 from mlc_native.errors import invalid_request
 from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native.serve.adapters import adapter_folder
 from mlc_native.serve.engine_base import MLCEngineBase
 from mlc_native.serve.metrics import EngineMetrics
 from mlc_native.serve.model_setup import ModelSetup
@@ -26,7 +27,10 @@ from mlc_native.support.interrupt import call_interruptibly
 
 
 class EngineRequests(MLCEngineBase):
-    """The requests of an engine, with its pins, metrics and debug functions. Any thread."""
+    """The requests of an engine, with its pins, adapters, metrics and debug functions.
+
+    Any thread may call the methods.
+    """
 
     def _create_request(
         self,
@@ -182,6 +186,29 @@ class EngineRequests(MLCEngineBase):
         with self._asking():
             pinned: list[PinnedPrefix] = self._core.pinned_prefixes()
             return pinned
+
+    def _load_adapter(self, name: str, folder: object) -> None:
+        self._check_running()
+        check_name("adapter", name)
+        setup = self._model.current
+        path = adapter_folder(folder, verbose=setup.engine_config.verbose)
+        with self._asking(setup), self._model.hold(setup):
+            self._core.load_adapter(name, path)
+            setup.adapters.refresh(self._core.adapters)
+
+    def _unload_adapter(self, name: str) -> None:
+        self._check_running()
+        check_name("adapter", name)
+        setup = self._model.current
+        with self._asking(setup), self._model.hold(setup):
+            self._core.unload_adapter(name)
+            setup.adapters.refresh(self._core.adapters)
+
+    def _adapters(self) -> list[AdapterInfo]:
+        self._check_running()
+        with self._asking():
+            loaded: list[AdapterInfo] = self._core.adapters()
+            return loaded
 
     def _debug_call_func_on_all_worker(self, name: str) -> str:
         """Runs a debug function of the engine between two of its steps and returns its JSON.

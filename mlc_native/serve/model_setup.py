@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from mlc_native.errors import (
 )
 from mlc_native.protocol.conversation_protocol import Conversation
 from mlc_native.protocol.mlc_chat_config import MLCChatConfig
+from mlc_native.serve.adapters import AdapterNames, resolved_adapters
 from mlc_native.serve.answer_formats import AnswerFormats, choose_formats
 from mlc_native.serve.config import (
     EngineConfig,
@@ -82,7 +83,7 @@ def check_engine_config(
 
 
 def resolve_models(model: str, engine_config: EngineConfig) -> tuple[list[Path], EngineConfig]:
-    """Returns the folders of all models, and a config that names them."""
+    """Returns the folders of all models, and a config that names them and those of adapters."""
     model_lib = engine_config.model_lib
     if model_lib not in (None, MOCK_ECHO) and not Path(str(model_lib)).is_file():
         raise ModelLibraryNotFound(f'the "model_lib" {model_lib} does not exist')
@@ -92,6 +93,7 @@ def resolve_models(model: str, engine_config: EngineConfig) -> tuple[list[Path],
         engine_config,
         model=str(folders[0]),
         additional_models=[str(folder) for folder in folders[1:]],
+        adapters=resolved_adapters(engine_config.adapters, verbose=engine_config.verbose),
     )
     return folders, config
 
@@ -243,6 +245,7 @@ class ModelSetup:
         chat_stop_token_ids: the chat template's end-of-turn token; config.json may not list it.
         answer_formats: how its answers write reasoning and calls of tools.
         summary: what was loaded; None before it is loaded.
+        adapters: the names of its adapters, which change while it is loaded.
     """
 
     name: str
@@ -256,6 +259,7 @@ class ModelSetup:
     max_input_sequence_length: int = 0
     input_length_reason: str = ""
     summary: LoadSummary | None = None
+    adapters: AdapterNames = field(default_factory=AdapterNames)
 
     @property
     def chat_stop_strs(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from mlc_native.errors import InvalidRequest, UnknownFieldWarning, invalid_reque
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.protocol.validation import validated
+from mlc_native.serve.adapters import check_adapter
 from mlc_native.serve.answer_formats import shows_tools
 from mlc_native.serve.answer_plan import plan_answer
 from mlc_native.serve.continuous_usage import CountingResponder
@@ -201,6 +202,7 @@ class OpenAIEngine(EngineRequests):
         plan = plan_answer(request, prompt, formats, limit)
         config = generation_config(request, setup.chat_stop_token_ids, setup.chat_stop_strs)
         config.response_format = plan.response_format
+        _choose_adapter(request, config, setup)
         return OpenAICall(
             request_id,
             prompt,
@@ -243,6 +245,7 @@ class OpenAIEngine(EngineRequests):
         limits = self._core.get_request_limits
         checked = config.apply_to(defaults, self._model.current.tokenizer, limits)
         checked.validate(limits().vocab_size)
+        check_adapter(config.adapter, self.adapter_names)
 
     def _completion_calls(
         self, request: CompletionRequest, request_id: str | None
@@ -271,11 +274,21 @@ class OpenAIEngine(EngineRequests):
             request, response_id, setup.name, echo=echo, first_index=first_index
         )
         config = generation_config(request)
+        _choose_adapter(request, config, setup)
         return OpenAICall(
             *(request_id, prompt, config, responder, request.stream, setup),
             begins_turn=False,
             add_special_tokens=request.add_special_tokens is not False,
         )
+
+
+def _choose_adapter(
+    request: ChatCompletionRequest | CompletionRequest, config: GenerationConfig, setup: ModelSetup
+) -> None:
+    """Chooses the adapter that ``model`` names. ``adapter``, and the model's own name, go first."""
+    name = request.model
+    if config.adapter is None and name != setup.name and name in setup.adapters.current:
+        config.adapter = name
 
 
 def _echo_of(prompt: str | list[int], setup: ModelSetup) -> str:

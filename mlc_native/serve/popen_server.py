@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import IO, Any, Self
 
 from mlc_native.errors import EngineTerminatedError
+from mlc_native.serve.adapters import adapter_entries
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.model_setup import Mode
 
@@ -88,6 +89,8 @@ class PopenServer:
             if (value := getattr(self.engine_config, field.name)) != getattr(defaults, field.name)
             and field.name not in _OWN_FLAGS
         }
+        if "adapters" in settings:  # which may have paths
+            settings["adapters"] = adapter_entries(settings["adapters"])
         texts = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
         return command + (["--overrides", ";".join(texts)] if texts else [])
 

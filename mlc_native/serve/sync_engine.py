@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from mlc_native import _core
-from mlc_native._core import PinnedPrefix
+from mlc_native._core import AdapterInfo, PinnedPrefix
 from mlc_native.errors import (
     EngineRequestError,
     EngineTerminatedError,
@@ -21,6 +21,7 @@ from mlc_native.errors import (
     shown,
 )
 from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native.serve.adapters import adapter_folder
 from mlc_native.serve.arguments import EngineSettings
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.data import RequestStreamOutput, StreamCallback, Unpacking
@@ -48,6 +49,7 @@ from mlc_native.serve.request_processing import (
     PIN_CONFIG,
     Prompt,
     bounded_token_ids,
+    check_name,
     check_request_id,
     checked_pin_id,
     encoded_texts,
@@ -314,6 +316,23 @@ class SyncMLCEngine:
         """Returns all pins, with the id and the numbers of tokens and pages of each."""
         pinned: list[PinnedPrefix] = self._engine().pinned_prefixes()
         return pinned
+
+    def load_adapter(self, name: str, folder: str | os.PathLike[str]) -> None:
+        """The same as ``MLCEngine.load_adapter``."""
+        engine = self._engine()
+        check_name("adapter", name)
+        engine.load_adapter(name, adapter_folder(folder, verbose=self.engine_config.verbose))
+
+    def unload_adapter(self, name: str) -> None:
+        """The same as ``MLCEngine.unload_adapter``."""
+        engine = self._engine()
+        check_name("adapter", name)
+        engine.unload_adapter(name)
+
+    def adapters(self) -> list[AdapterInfo]:
+        """Returns the loaded adapters, with the name, folder, rank and bytes of each."""
+        loaded: list[AdapterInfo] = self._engine().adapters()
+        return loaded
 
     def metrics(self) -> EngineMetrics:
         """Returns the engine's metrics."""

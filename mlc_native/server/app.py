@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import NoReturn
@@ -14,6 +15,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 
 from mlc_native.serve.async_engine import AsyncMLCEngine
+from mlc_native.server.adapters import LoadAdapter, UnloadAdapter
 from mlc_native.server.config import ServerConfig
 from mlc_native.server.debug import NAMES, Debug
 from mlc_native.server.errors import HttpError
@@ -89,6 +91,8 @@ def _routes(state: ServerState) -> list[BaseRoute]:
     responses = Generation(state, ResponsesDialect)
     messages = Generation(state, MessagesDialect)
     count_tokens = CountTokens(state)
+    changes = asyncio.Lock()  # of adapters
+    load_adapter, unload_adapter = LoadAdapter(state, changes), UnloadAdapter(state, changes)
     routes: list[BaseRoute] = [
         Route("/health", status.health),
         Route("/ready", status.ready),
@@ -116,5 +120,7 @@ def _routes(state: ServerState) -> list[BaseRoute]:
             Route(f"{prefix}/models/{{name:path}}", status.model),
             Route(f"{prefix}/tokenize", Tokenize(state), methods=["POST"]),
             Route(f"{prefix}/detokenize", Detokenize(state), methods=["POST"]),
+            Route(f"{prefix}/load_lora_adapter", load_adapter, methods=["POST"]),
+            Route(f"{prefix}/unload_lora_adapter", unload_adapter, methods=["POST"]),
         ]
     return [*routes, *unsupported_routes()]

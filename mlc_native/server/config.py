@@ -58,6 +58,8 @@ class ServerConfig:
         page: serve the chat page at ``/``, which needs no key.
         trust_request_chat_template: a request may bring its own ``chat_template``, which runs in
             the sandbox of all templates.
+        allow_adapter_loading: serve ``/v1/load_lora_adapter`` and ``/v1/unload_lora_adapter``. A
+            client that may load adapters can find out which folders the machine has.
         enable_debug: serve MLC-LLM's ``/debug/*``, honour ``debug_config`` of requests, and put the
             times of a request into ``usage.extra``.
         request_log: log what each request asks for as a line of JSON, to the logger
@@ -85,6 +87,7 @@ class ServerConfig:
     metrics_compat: Literal["vllm", "none"] = "vllm"
     page: bool = True
     trust_request_chat_template: bool = False
+    allow_adapter_loading: bool = False
     enable_debug: bool = False
     request_log: bool = False
     max_log_len: int = 0

@@ -27,7 +27,7 @@ class Debug:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = self._state
         body = await read_json(scope, receive, state.config, state.pool)
-        engine = state.models.find(body.get("model")).loaded()
+        engine = state.models.find(body.get("model")).model.loaded()
         await send_json(send, 200, await self._answer(engine))
 
     async def _trace(self, engine: AsyncMLCEngine) -> bytes:

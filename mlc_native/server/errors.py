@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 TYPES = {
     401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
     429: "rate_limit_error",
     503: "unavailable_error",

@@ -93,9 +93,12 @@ class Generation:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = self._state
         body = await read_json(scope, receive, state.config, state.pool)
-        model = state.models.find(body.get("model"))
-        dialect = self._make_dialect(body, model.name, state.config)
-        log_request(state.config, request_id_of(scope), model.name, dialect)
+        found = state.models.find(body.get("model"))
+        model = found.model
+        dialect = self._make_dialect(body, found.name, state.config)
+        if found.adapter is not None:
+            dialect.fields.setdefault("adapter", found.adapter)
+        log_request(state.config, request_id_of(scope), found.name, dialect)
         headers = state.ignored_fields.header(dialect.ignored)
         with state.running.admit(model.name):
             answer = self._stream if dialect.is_stream else self._whole

@@ -26,6 +26,7 @@ _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool
 _ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",
     429: "rate_limit_error",
@@ -49,7 +50,7 @@ class CountTokens:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = self._state
         body = await read_json(scope, receive, state.config, state.pool)
-        engine = state.models.find(body.get("model")).loaded()
+        engine = state.models.find(body.get("model")).model.loaded()
         chat, _ = chat_body({"max_tokens": 1, **body})
         tokens = await chat_tokens(engine, chat)
         await send_json(send, 200, {"input_tokens": len(tokens)})

@@ -23,11 +23,13 @@ class ServedModel:
         names: "*" stands for every name that no model has.
         engine: None while the model loads.
         folder: a further name that requests may use and that no answer shows.
+        first_adapters: names of the adapters that are loaded with the model.
     """
 
     names: tuple[str, ...]
     engine: AsyncMLCEngine | None = None
     folder: str | None = None
+    first_adapters: Sequence[str] = ()
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
@@ -42,6 +44,16 @@ class ServedModel:
         return self.engine
 
     @property
+    def adapter_names(self) -> frozenset[str]:
+        """The names of its adapters; while it loads, of those that are loaded with it."""
+        if self.engine is None:
+            return frozenset(self.first_adapters)
+        try:
+            return self.engine.adapter_names
+        except ModelNotLoaded:
+            return frozenset()
+
+    @property
     def max_model_len(self) -> int | None:
         """The greatest length of a prompt; None while no model is there, as during a reload."""
         if self.engine is None:
@@ -52,8 +64,11 @@ class ServedModel:
             return None
 
     def describe(self) -> list[dict[str, Any]]:
-        """OpenAI's object of the model for each of its names."""
+        """OpenAI's object of the model for each of its names, and one for each adapter."""
         max_model_len = self.max_model_len
+        parents: dict[str, str | None] = {name: None for name in self.names if name != ANY_NAME}
+        for name in sorted(self.adapter_names):
+            parents.setdefault(name, self.name)
         return [
             {
                 "id": name,
@@ -61,12 +76,28 @@ class ServedModel:
                 "created": self.created,
                 "owned_by": "MLC-LLM",
                 "root": self.name,
-                "parent": None,
+                "parent": parent,
                 "max_model_len": max_model_len,
             }
-            for name in self.names
-            if name != ANY_NAME
+            for name, parent in parents.items()
         ]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a request names.
+
+    Attributes:
+        adapter: the adapter of the model that it names; None: the model itself.
+    """
+
+    model: ServedModel
+    adapter: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What the answer carries."""
+        return self.adapter or self.model.name
 
 
 def served_as(model: str, names: Sequence[str] = ()) -> ServedModel:
@@ -104,6 +135,18 @@ class Models:
             for name in (*model.names, *([model.folder] if model.folder else [])):
                 if self._by_name.setdefault(name, model) is not model:
                     raise invalid_config("engines", f'two models have the name "{name}"')
+        self._check_adapter_names()
+
+    def _check_adapter_names(self) -> None:
+        taken = set(self._by_name)
+        for model in self.all:
+            for name in sorted(model.adapter_names):
+                if name in taken:
+                    raise invalid_config(
+                        "adapters",
+                        f'"adapters" of {model.name} has the name "{name}", which is taken',
+                    )
+                taken.add(name)
 
     @classmethod
     def of(cls, engines: AsyncMLCEngine | Mapping[str, AsyncMLCEngine]) -> Models:
@@ -114,23 +157,40 @@ class Models:
             return cls([model])
         return cls([ServedModel((name,), engine) for name, engine in engines.items()])
 
-    def find(self, name: object) -> ServedModel:
-        """The model that a request names. Raises HttpError: 404 when there is none."""
+    def find(self, name: object) -> Found:
+        """The model or adapter that a request names. Raises HttpError: 404 when there is none."""
         if name is None:
-            return self.all[0]
+            return Found(self.all[0])
         if not isinstance(name, str):
             raise HttpError(400, '"model" must be a text', param="model")
-        model = self._by_name.get(name) or self._by_name.get(ANY_NAME)
-        if model is None:
-            names = (name for model in self.all for name in model.names)
-            served = ", ".join(name for name in names if name != ANY_NAME)
+        found = self._found(name)
+        if found is None and ANY_NAME in self._by_name:
+            found = Found(self._by_name[ANY_NAME])
+        if found is None:
+            names = (each["id"] for model in self.all for each in model.describe())
             raise HttpError(
                 404,
-                f"the model `{name[:200]}` does not exist; this server has: {served}",
+                f"the model `{name[:200]}` does not exist; this server has: {', '.join(names)}",
                 param="model",
                 code="model_not_found",
             )
-        return model
+        return found
+
+    def _found(self, name: str) -> Found | None:
+        if name in self._by_name:
+            return Found(self._by_name[name])
+        for model in self.all:
+            if name in model.adapter_names:
+                return Found(model, name)
+        return None
+
+    def find_adapter(self, name: str) -> ServedModel | None:
+        """The model that has an adapter; None if none has."""
+        return next((model for model in self.all if name in model.adapter_names), None)
+
+    def is_taken(self, name: str) -> bool:
+        """Whether a model or an adapter has a name."""
+        return self._found(name) is not None
 
     @property
     def is_loaded(self) -> bool:

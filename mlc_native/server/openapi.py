@@ -21,9 +21,9 @@ from mlc_native.server.openapi_schemas import SCHEMAS
 
 _REF = "#/components/schemas/{model}"
 _OPENAI, _ANTHROPIC = "Error", "AnthropicError"
-# path -> request, answer, error, and whether the answer may be a stream. Each is there without
-# /v1, too.
-_POSTS = {
+# path -> request, answer (None: a text), error, and whether the answer may be a stream. Each is
+# there without /v1, too.
+_POSTS: dict[str, tuple[str, str | None, str, bool]] = {
     "/v1/chat/completions": ("ChatCompletionRequest", "ChatCompletionResponse", _OPENAI, True),
     "/v1/completions": ("CompletionRequest", "CompletionResponse", _OPENAI, True),
     "/v1/responses": ("ResponsesRequest", "Response", _OPENAI, True),
@@ -34,6 +34,8 @@ _POSTS = {
     ),
     "/v1/tokenize": ("TokenizeRequest", "TokenizeResponse", _OPENAI, False),
     "/v1/detokenize": ("DetokenizeRequest", "DetokenizeResponse", _OPENAI, False),
+    "/v1/load_lora_adapter": ("LoadAdapterRequest", None, _OPENAI, False),
+    "/v1/unload_lora_adapter": ("UnloadAdapterRequest", None, _OPENAI, False),
 }
 _GETS = {
     "/v1/models": "Models",
@@ -82,8 +84,10 @@ def _schema(name: str) -> dict[str, Any]:
     return {"schema": {"$ref": _REF.format(model=name)}}
 
 
-def _post(request: str, answer: str, error: str, is_stream: bool) -> dict[str, Any]:
-    content = {"application/json": _schema(answer)}
+def _post(request: str, answer: str | None, error: str, is_stream: bool) -> dict[str, Any]:
+    content: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
+    if answer is not None:
+        content = {"application/json": _schema(answer)}
     if is_stream:
         content["text/event-stream"] = {"schema": {"type": "string"}}
     body = {"required": True, "content": {"application/json": _schema(request)}}

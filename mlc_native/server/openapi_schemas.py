@@ -35,6 +35,7 @@ _MODEL = _all_of(
     object={"const": "model"},
     created=_COUNT,
     owned_by=_TEXT,
+    parent=_nullable("string"),
 )
 _STATUS = _all_of(status={"const": "ok"})
 
@@ -100,6 +101,10 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "DetokenizeRequest": _object("tokens", tokens=_TOKENS),
     "DetokenizeResponse": _all_of(prompt=_TEXT, content=_TEXT),
+    "LoadAdapterRequest": _object(
+        "lora_name lora_path", lora_name=_TEXT, lora_path=_TEXT, model=_nullable("string")
+    ),
+    "UnloadAdapterRequest": _all_of(lora_name=_TEXT),
     "Models": _all_of(object={"const": "list"}, data={"type": "array", "items": _MODEL}),
     "Model": _MODEL,
     "Status": _STATUS,

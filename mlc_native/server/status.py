@@ -28,7 +28,7 @@ class Status:
     async def model(self, request: Request) -> Response:
         """GET /v1/models/{name}."""
         name = request.path_params["name"]
-        model = self._state.models.find(name)
+        model = self._state.models.find(name).model
         described = {each["id"]: each for each in model.describe()}
         return JSONResponse(described.get(name) or described[model.name])
 

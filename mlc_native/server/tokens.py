@@ -57,7 +57,7 @@ async def _read(
 ) -> tuple[AsyncMLCEngine, Fields]:
     """The engine that a request names, and its fields that are not null."""
     body = await read_json(scope, receive, state.config, state.pool)
-    engine = state.models.find(body.get("model")).loaded()
+    engine = state.models.find(body.get("model")).model.loaded()
     fields = {name: value for name, value in body.items() if value is not None}
     check_template(fields, state.config)
     return engine, fields

@@ -14,7 +14,6 @@ _NO_EMBEDDINGS = "this server generates text; embeddings and scores of pairs are
 _NO_MODERATION = "this server generates text; it does not classify texts for moderation"
 _TEXT_ONLY = "this server reads and writes text only"
 _NOT_STORED = "responses are not stored: send the earlier items in input"
-_NO_LORA = "LoRA adapters are not supported"
 _PATHS = {
     **dict.fromkeys(("embeddings", "rerank", "score", "pooling", "classify"), _NO_EMBEDDINGS),
     "moderations": _NO_MODERATION,
@@ -25,7 +24,6 @@ _PATHS = {
         ),
         _TEXT_ONLY,
     ),
-    **dict.fromkeys(("load_lora_adapter", "unload_lora_adapter"), _NO_LORA),
 }
 
 

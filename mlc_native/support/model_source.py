@@ -1,4 +1,4 @@
-"""Resolves a model name: a folder, the demo model of this package, or a Hugging Face hub id."""
+"""Resolves the name of a model or an adapter: a folder, the demo model, or a hub id."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ _HUB_PREFIX = "HF://"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.bin"]
 HUB_TIMEOUT_S = 2.0  # for the hub's first answer
+_ADAPTER_FILES = ["adapter_config.json", "adapter_model.safetensors"]
+_ARTICLES = {"model": "a model", "adapter": "an adapter"}
 _HUB_IGNORED = ["*.onnx*", "original/*", "pytorch_model*", "consolidated*", "training_args.bin"]
 
 
@@ -37,7 +39,7 @@ def resolve_model(model: str | Path, *, verbose: bool = True) -> Path:
     """
     name = str(model)
     if name.startswith(_HUB_PREFIX):
-        return _download(name.removeprefix(_HUB_PREFIX), verbose)
+        return _download("model", name.removeprefix(_HUB_PREFIX), _HUB_FILES, verbose)
     path = Path(name).expanduser()
     if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
         return path
@@ -48,8 +50,38 @@ def resolve_model(model: str | Path, *, verbose: bool = True) -> Path:
     if name in _DEMO_FOLDERS:
         return demo_model_folder(name)
     if _HUB_ID.fullmatch(name):
-        return _download(name, verbose)
+        return _download("model", name, _HUB_FILES, verbose)
     raise load_error("model", f'there is no model folder "{name}"')
+
+
+def resolve_adapter(folder: str | Path, *, verbose: bool = True) -> Path:
+    """Returns the folder of an adapter, and downloads it if the name is a hub id.
+
+    Args:
+        folder: a folder; or "HF://org/name" or "org/name", optionally with "@revision".
+        verbose: show the progress of a download.
+
+    Raises:
+        LoadError: there is no such folder, or the download failed.
+    """
+    name = str(folder)
+    if name.startswith(_HUB_PREFIX):
+        return _download("adapter", name.removeprefix(_HUB_PREFIX), _ADAPTER_FILES, verbose)
+    try:
+        path = Path(name).expanduser()
+        if path.is_dir():
+            return path
+        exists = path.exists()
+    except (OSError, ValueError, RuntimeError) as error:  # a name too long, no such user, a NUL
+        raise load_error("adapter", f'there is no adapter folder "{name}": {error}') from None
+    if exists:
+        raise load_error(
+            "adapter",
+            f'"{name}" is a file; an adapter is a folder with {" and ".join(_ADAPTER_FILES)}',
+        )
+    if _HUB_ID.fullmatch(name):
+        return _download("adapter", name, _ADAPTER_FILES, verbose)
+    raise load_error("adapter", f'there is no adapter folder "{name}"')
 
 
 def demo_model_folder(name: str = DEMO_MODEL) -> Path:
@@ -60,7 +92,7 @@ def demo_model_folder(name: str = DEMO_MODEL) -> Path:
     return folder
 
 
-def _download(hub_id: str, verbose: bool) -> Path:
+def _download(kind: str, hub_id: str, files: list[str], verbose: bool) -> Path:
     """Downloads a snapshot of a repository on the hub, or finds it in the hub's cache."""
     from huggingface_hub import snapshot_download
 
@@ -71,14 +103,14 @@ def _download(hub_id: str, verbose: bool) -> Path:
             snapshot_download(
                 repo,
                 revision=revision or None,
-                allow_patterns=_HUB_FILES,
+                allow_patterns=files,
                 ignore_patterns=_HUB_IGNORED,
                 local_files_only=not is_online,
                 tqdm_class=None if verbose else _silent_bar(),
             )
         )
     except Exception as error:
-        raise _download_error(hub_id, error, is_online) from error
+        raise _download_error(kind, hub_id, error, is_online) from error
 
 
 def hub_answers() -> bool:
@@ -113,17 +145,17 @@ def _silent_bar() -> type[Any]:
     return SilentBar
 
 
-def _download_error(hub_id: str, error: Exception, is_online: bool) -> LoadError:
+def _download_error(kind: str, hub_id: str, error: Exception, is_online: bool) -> LoadError:
     if not is_online:
         return load_error(
-            "model",
+            kind,
             f'"{hub_id}" is not a folder and could not be downloaded: the Hugging Face hub did not '
-            f"answer within {HUB_TIMEOUT_S:g} s, and its cache does not have the model; check the "
-            "network, or give the folder of a model",
+            f"answer within {HUB_TIMEOUT_S:g} s, and its cache does not have the {kind}; check the "
+            f"network, or give the folder of {_ARTICLES[kind]}",
         )
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return load_error(
-        "model",
+        kind,
         f'"{hub_id}" is not a folder and could not be downloaded from the Hugging Face hub: '
         f"{type(error).__name__}: {reason}",
     )

@@ -7,9 +7,7 @@ then loaded and asked for two tokens. It works, or a typed error names a file or
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,9 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hostile.file_damages import (
+    JSON_VALUES,
+    Damage,
+    edits,
+    file_kinds,
+    json_texts,
+    write,
+)
 from hostile.frame import Case, HostileClass
-
-Damage = Callable[[Path], None]
 
 _SOURCE = Path(__file__).resolve().parents[2] / "mlc_native" / "demo_model" / "draft"
 _WEIGHTS = "model.safetensors"
@@ -37,116 +41,6 @@ _FILES = (*_JSON_FILES, "chat_template.jinja", _WEIGHTS, "mlc-chat-config.json")
 _state: dict[str, Path] = {}
 
 
-# ------------------------------------------------------------------------ damages of any file
-
-
-def _kinds() -> dict[str, Damage]:
-    def fifo(path: Path) -> None:
-        os.mkfifo(path)
-
-    def listener(path: Path) -> None:
-        there = os.getcwd()
-        os.chdir(path.parent)  # the path of a socket is short
-        try:
-            with socket.socket(socket.AF_UNIX) as unix:
-                unix.bind(path.name)
-        finally:
-            os.chdir(there)
-
-    def link(target: str) -> Damage:
-        return lambda path: path.symlink_to(target)
-
-    def text(content: bytes) -> Damage:
-        return lambda path: _write(path, content)
-
-    def sparse(size: int) -> Damage:
-        return lambda path: _grow(path, size)
-
-    return {
-        "missing": lambda path: None,
-        "FIFO": fifo,
-        "folder": lambda path: path.mkdir(),
-        "socket": listener,
-        "link to a device without end": link("/dev/zero"),
-        "link to a terminal": link("/dev/tty"),
-        "link to a file without size": link("/proc/self/mem"),
-        "link to nothing": link("nothing"),
-        "link to itself": lambda path: path.symlink_to(path.name),
-        "link to a file of the system": link("/etc/passwd"),
-        "empty": text(b""),
-        "one zero": text(b"\0"),
-        "zeros": text(bytes(1 << 20)),
-        "no text": text(b"\xff\xfe\xfd" * 1000),
-        "a pointer of git-lfs": text(b"version https://git-lfs.github.com/spec/v1\nsize 9\n"),
-        "too large": sparse((64 << 20) + 1),
-        "a terabyte": sparse(1 << 40),
-    }
-
-
-def _write(path: Path, content: bytes | str) -> None:
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-
-
-def _grow(path: Path, size: int) -> None:
-    with path.open("ab") as file:
-        file.truncate(size)
-
-
-def _edits() -> dict[str, Callable[[bytes], bytes]]:
-    """Damages that change a content."""
-    return {
-        "half": lambda content: content[: len(content) // 2],
-        "without the last byte": lambda content: content[:-1],
-        "twice": lambda content: content * 2,
-        "behind a mark": lambda content: b"\xef\xbb\xbf" + content,
-        "as UTF-16": lambda content: content.decode("latin-1").encode("utf-16"),
-        "a flipped bit": lambda content: (
-            content[:99] + bytes([content[99] ^ 2]) + content[100:]
-            if len(content) > 99
-            else b"~" + content
-        ),
-        "reversed": lambda content: content[::-1],
-    }
-
-
-# ----------------------------------------------------------------------- damages of JSON files
-
-
-def _texts() -> dict[str, str]:
-    many = "0," * 1_000_000 + "0"
-    return {
-        "lists in lists": '{"model_type": ' + "[" * 10**6 + "]" * 10**6 + "}",
-        "objects in objects": '{"a":' * 10**6 + "0" + "}" * 10**6,
-        "129 levels": '{"model_type":' + "[" * 128 + "]" * 128 + "}",
-        "open lists": "[" * 10**6,
-        "a million numbers": '{"a": [' + many + "]}",
-        "too many values": '{"a": [' + ",".join([many] * 5) + "]}",
-        "a number of a million digits": '{"vocab_size": ' + "9" * 10**6 + "}",
-        "an infinite number": '{"vocab_size": 1e999, "rope_theta": 1e999}',
-        "not a number": '{"vocab_size": NaN, "rope_theta": Infinity}',
-        "a name of a megabyte": '{"' + "n" * 10**6 + '": 1}',
-        "a lone surrogate": '{"chat_template": "\\ud800", "model_type": "\\udfff"}',
-        "a zero in a text": '{"chat_template": "\\u0000", "model_type": "a\\u0000b"}',
-        "a list": "[]",
-        "null": "null",
-        "a text": '"text"',
-        "an empty object": "{}",
-    }
-
-
-_VALUES: dict[str, Any] = {
-    "null": None,
-    "-1": -1,
-    "2^62": 1 << 62,
-    "1e300": 1e300,
-    "a text": "x",
-    "a text of a megabyte": "x" * 10**6,
-    "a list": [],
-    "an object": {},
-    "true": True,
-}
-
-
 def _with_all(value: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda fields: dict.fromkeys(fields, value)
 
@@ -161,17 +55,17 @@ _CONFIG_FIELDS = (
 
 def _json_cases() -> Iterator[tuple[str, str, Damage]]:
     for name in _JSON_FILES:
-        for what, text in _texts().items():
+        for what, text in json_texts().items():
             yield name, what, _writer(text)
-        for what, value in _VALUES.items():
+        for what, value in JSON_VALUES.items():
             yield name, f"all fields are {what}", _editor(_with_all(value))
     for field in _CONFIG_FIELDS:
-        for what, value in {**_VALUES, "0": 0}.items():
+        for what, value in {**JSON_VALUES, "0": 0}.items():
             yield "config.json", f"{field} is {what}", _editor(_setter(field, value))
 
 
 def _writer(text: str) -> Damage:
-    return lambda path: _write(path, text)
+    return lambda path: write(path, text)
 
 
 def _setter(field: str, value: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -185,7 +79,7 @@ def _editor(edit: Callable[[dict[str, Any]], dict[str, Any]]) -> Damage:
         source = _SOURCE / path.name
         usual = {"chat_template": "{{ messages[0].content }}", "weight_map": {"a": _WEIGHTS}}
         fields = json.loads(source.read_text()) if source.exists() else usual
-        _write(path, json.dumps(edit(fields)))
+        write(path, json.dumps(edit(fields)))
 
     return damage
 
@@ -264,7 +158,7 @@ def _with_header(edit: Callable[[dict[str, Any]], Any]) -> Damage:
         edited = edit(header)
         text = (header if edited is None else edited) if not isinstance(edited, bytes) else edited
         encoded = text if isinstance(text, bytes) else json.dumps(text).encode()
-        _write(path, struct.pack("<Q", len(encoded)) + encoded + data)
+        write(path, struct.pack("<Q", len(encoded)) + encoded + data)
 
     return damage
 
@@ -278,7 +172,7 @@ def _with_tensors(**changes: Any) -> Damage:
 
 def _weights_cases() -> Iterator[tuple[str, str, Damage]]:
     def length(value: int) -> Damage:
-        return lambda path: _write(
+        return lambda path: write(
             path, struct.pack("<Q", value) + (_SOURCE / _WEIGHTS).read_bytes()[8:]
         )
 
@@ -287,7 +181,7 @@ def _weights_cases() -> Iterator[tuple[str, str, Damage]]:
             header, values = _header(_SOURCE / _WEIGHTS)
             text = json.dumps(header).encode()
             filled = fill * (len(values) // len(fill))
-            _write(path, struct.pack("<Q", len(text)) + text + filled)
+            write(path, struct.pack("<Q", len(text)) + text + filled)
 
         return damage
 
@@ -333,7 +227,7 @@ def _weights_cases() -> Iterator[tuple[str, str, Damage]]:
 def _index_cases() -> Iterator[tuple[str, str, Damage]]:
     def index(weight_map: Any, also: Damage = lambda path: None) -> Damage:
         def damage(path: Path) -> None:
-            _write(path, json.dumps({"weight_map": weight_map}))
+            write(path, json.dumps({"weight_map": weight_map}))
             if _WEIGHTS not in weight_map.values():  # which would be read in place of the shards
                 (path.parent / _WEIGHTS).unlink()
             also(path.parent / "shard")
@@ -345,7 +239,7 @@ def _index_cases() -> Iterator[tuple[str, str, Damage]]:
         "a shard of the system": index({"a": "/etc/passwd"}),
         "a shard that is the folder": index({"a": "."}),
         "a shard that is missing": index({"a": "shard"}),
-        "a shard that is a FIFO": index({"a": "shard"}, _kinds()["FIFO"]),
+        "a shard that is a FIFO": index({"a": "shard"}, file_kinds()["FIFO"]),
         "a shard that is a device": index(
             {"a": "shard"}, lambda path: path.symlink_to("/dev/zero")
         ),
@@ -381,12 +275,12 @@ def _cache_cases() -> Iterator[tuple[str, str, Damage]]:
         return file(damage)
 
     def edited(edit: Callable[[bytes], bytes]) -> Damage:
-        return file(lambda path: _write(path, edit(path.read_bytes())))
+        return file(lambda path: write(path, edit(path.read_bytes())))
 
-    for what, kind in _kinds().items():
+    for what, kind in file_kinds().items():
         yield "cache file", what, replaced(kind)
         yield "cache folder", what, kind
-    for what, edit in _edits().items():
+    for what, edit in edits().items():
         yield "cache file", what, edited(edit)
     yield "cache file", "for everyone", file(lambda path: path.chmod(0o666))
     yield "cache folder", "for everyone", lambda path: (path.mkdir(), path.chmod(0o777))[0]
@@ -397,9 +291,9 @@ def _cache_cases() -> Iterator[tuple[str, str, Damage]]:
 
 def _damages() -> Iterator[tuple[str, str, Damage]]:
     for name in _FILES:
-        for what, kind in _kinds().items():
+        for what, kind in file_kinds().items():
             yield name, what, kind
-        for what, edit in _edits().items():
+        for what, edit in edits().items():
             yield name, what, _edited(edit)
     yield from _json_cases()
     yield from _tokenizer_cases()
@@ -412,7 +306,7 @@ def _edited(edit: Callable[[bytes], bytes]) -> Damage:
     def damage(path: Path) -> None:
         source = _SOURCE / path.name
         content = source.read_bytes() if source.exists() else b'{"a": "' + b"x" * 100 + b'"}'
-        _write(path, edit(content))
+        write(path, edit(content))
 
     return damage
 

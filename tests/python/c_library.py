@@ -163,6 +163,14 @@ class CEngine:
         self._lib.mlcn_error_release(error)
         raise CError(code, which, message)
 
+    def load_adapter(self, name: str, folder: str | Path) -> None:
+        """mlcn_load_adapter."""
+        self._call("mlcn_load_adapter", self._engine, name.encode(), str(folder).encode())
+
+    def unload_adapter(self, name: str) -> None:
+        """mlcn_unload_adapter."""
+        self._call("mlcn_unload_adapter", self._engine, name.encode())
+
     def answers(self, body: dict[str, Any], tokens: list[int] | None = None) -> list[Answer]:
         """All answers of a request, which is submitted and waited for."""
         return self.answers_of_text(json.dumps(body, ensure_ascii=False), tokens, body.get("n", 1))

@@ -65,6 +65,12 @@ def construct(request: pytest.FixtureRequest, fake_lib: str) -> Iterator[Callabl
         ("verbose", "yes"),
         ("weight_cache_dir", "caf\udce9"),
         ("additional_models", ["caf\udce9"]),
+        ("adapters", None),
+        ("adapters", [5]),
+        ("adapters", ["a"]),
+        ("adapters", {"a": 5}),
+        ("adapters", ["a=caf\udce9"]),
+        ("adapters", {"caf\udce9": "a"}),
     ],
     ids=ascii,
 )

@@ -79,6 +79,8 @@ def test_every_setting_has_a_flag() -> None:
     assert parse("--no-verbose").verbose is False
     assert parse("--additional-models", "a", "b").additional_models == ["a", "b"]
     assert parse().additional_models == EngineConfig().additional_models
+    assert parse("--adapters", "a=b", "c=d").adapters == ["a=b", "c=d"]
+    assert parse("--overrides", "adapters=a=b;num_threads=2").adapters == "a=b"
     config = parse("--overrides", "dtype=float32;spec_tree_width=2", "--dtype", "bfloat16")
     assert (config.dtype, config.spec_tree_width) == ("bfloat16", 2)
     with pytest.raises(SystemExit):

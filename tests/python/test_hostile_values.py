@@ -27,6 +27,7 @@ from mlc_native import (
     GenerationConfig,
     InvalidConfig,
     InvalidRequest,
+    LoadError,
     MLCEngine,
     MLCNativeError,
     SyncMLCEngine,
@@ -217,9 +218,12 @@ def try_methods(engine: Any, value: Any) -> None:
     made = engine.engine
     for function in (made.abort, made.unpin_prefix, made._debug_call_func_on_all_worker):
         check(call(function, value), InvalidRequest)
+    check(call(made.unload_adapter, value), InvalidRequest)
+    for arguments in ((value, "/no/such/folder"), ("x", value)):
+        check(call(made.load_adapter, *arguments), (InvalidRequest, LoadError))
     for name in ("messages", *RenderArguments.__optional_keys__):
-        arguments = {"messages": [USER], name: value}
-        check(call(partial(made.render_chat, **arguments)), InvalidRequest)
+        chat = {"messages": [USER], name: value}
+        check(call(partial(made.render_chat, **chat)), InvalidRequest)
     parse = made.chat.completions.parse
     check(call(partial(parse, messages=value, response_format=int, max_tokens=1)))
     check(call(partial(parse, messages=[USER], response_format=value, max_tokens=1)))
@@ -257,10 +261,13 @@ def try_sync_methods(engine: SyncMLCEngine, value: Any) -> None:
         lambda: engine.add_request(value),
         lambda: engine.abort_request(value),
         lambda: engine.unpin_prefix(value),
+        lambda: engine.unload_adapter(value),
         lambda: engine.set_request_stream_callback(value if value is not len else None),
     ]
     for call in calls:
         check(call, InvalidRequest)
+    for arguments in ((value, "/no/such/folder"), ("x", value)):
+        check(partial(engine.load_adapter, *arguments), (InvalidRequest, LoadError))
     engine.set_request_stream_callback(None)
     engine.reset()
 

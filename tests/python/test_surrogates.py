@@ -76,6 +76,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "stop": {"stop": LONE},
     "request_id": {"request_id": LONE},
     "cache_salt": {"extra_body": {"cache_salt": LONE}},
+    "adapter": {"extra_body": {"adapter": LONE}},
     "enum": schema({"enum": ["a", LONE]}),
     "const": schema({"const": {LONE: LONE}}),
     "a property": schema(properties(LONE)),

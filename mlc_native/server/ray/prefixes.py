@@ -32,7 +32,8 @@ def prompt_keys(body: bytes) -> tuple[Key, ...]:
     prompt = next((fields[name] for name in _PROMPT_FIELDS if fields.get(name)), None)
     if prompt is None:
         return ()
-    return text_keys(_text([fields.get("system"), fields.get("cache_salt"), prompt]))
+    apart = [fields.get(name) for name in ("system", "cache_salt", "adapter")]
+    return text_keys(_text([*apart, prompt]))
 
 
 def _text(parts: Any) -> str:

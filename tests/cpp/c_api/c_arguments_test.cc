@@ -67,6 +67,11 @@ TEST(CApi, NullIsAnErrorOrNothing) {
   is_refused(mlcn_pin_prefix(engine, nullptr, 1, &pin, &error), "tokens");
   is_refused(mlcn_pin_prefix(engine, &token, 1, nullptr, &error), "pin_id");
   is_refused(mlcn_unpin_prefix(nullptr, 1, &error), "engine");
+  is_refused(mlcn_load_adapter(nullptr, "a", "b", &error), "engine");
+  is_refused(mlcn_load_adapter(engine, nullptr, "b", &error), "name");
+  is_refused(mlcn_load_adapter(engine, "a", nullptr, &error), "path");
+  is_refused(mlcn_unload_adapter(nullptr, "a", &error), "engine");
+  is_refused(mlcn_unload_adapter(engine, nullptr, &error), "name");
   // These have nothing to do.
   EXPECT_EQ(mlcn_engine_destroy(nullptr, nullptr), MLCN_OK);
   EXPECT_EQ(mlcn_error_code(nullptr), MLCN_OK);

@@ -36,6 +36,8 @@ def test_a_longer_chat_begins_with_the_keys_of_the_shorter_one() -> None:
     assert not set(other) & set(short)
     salted = prompt_keys(body(messages=first, cache_salt="x"))
     assert not set(salted) & set(short)
+    adapted = prompt_keys(body(messages=first, adapter="x"))
+    assert not set(adapted) & {*short, *salted}
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b"null", b'{"a": 1}', b"[" * 100_000, b"\xff"])
