@@ -5,8 +5,8 @@
 // states that do not belong to the tokens in its pages. A recurrent one keeps the hash in slots of
 // states, and throws where a slot does not have the state of the tokens in the pages.
 //
-// It stores token ids instead of keys and values, and which adapter they were computed with: reading
-// those of another adapter is an error. Options inject costs and failures; a failing
+// It stores token ids instead of keys and values, and which adapter they were computed with:
+// reading those of another adapter is an error. Options inject costs and failures; a failing
 // forward has already written its rows, like a real one. Deterministic; one thread.
 #pragma once
 

@@ -150,9 +150,8 @@ TEST(EngineAdapters, WhatIsUnloadedServesThoseThatHaveIt) {
   engine.Add("before", Prompt(5), WithAdapter(Greedy(9), "a"));
   engine.Step();
   engine.engine().UnloadAdapter("a");
-  MessageOf<InvalidRequest>("adapter", [&] {
-    engine.Add("without", Prompt(5), WithAdapter(Greedy(9), "a"));
-  });
+  MessageOf<InvalidRequest>("adapter",
+                            [&] { engine.Add("without", Prompt(5), WithAdapter(Greedy(9), "a")); });
   engine.engine().LoadAdapter("a", "2");
   engine.Add("after", Prompt(5), WithAdapter(Greedy(9), "a"));
   engine.Run();
@@ -166,9 +165,8 @@ TEST(EngineAdapters, RequestsOfAnotherEngineAreRefused) {
   const RequestPtr foreign =
       other.engine().CreateRequest("a", {TokenData{Prompt(5)}}, WithAdapter(Greedy(3), "a"));
   MessageOf<InvalidRequest>("adapter", [&] { engine.engine().AddRequest(foreign); });
-  const RequestPtr unresolved =
-      CreateRequest("a", {TokenData{Prompt(5)}}, WithAdapter(Greedy(3), "a"),
-                    engine.engine().request_limits());
+  const RequestPtr unresolved = CreateRequest(
+      "a", {TokenData{Prompt(5)}}, WithAdapter(Greedy(3), "a"), engine.engine().request_limits());
   MessageOf<InvalidRequest>("adapter", [&] { engine.engine().AddRequest(unresolved); });
   EXPECT_TRUE(engine.engine().Empty());
 }
