@@ -31,6 +31,8 @@ from adapter_folders import (
     write_tensors,
 )
 from families import vocab_size
+from gguf import GGMLQuantizationType as Type
+from gguf_files import write_gguf
 
 from mlc_native.errors import InvalidConfig, LoadError
 
@@ -87,6 +89,18 @@ def test_tokens_of_transformers(case: str, tmp_path: Path) -> None:
         model = merged_reference(path, adapter)
         for prompt, answer in zip(prompts, answers, strict=True):
             check_greedy(model, prompt, answer, 2e-3)
+
+
+@pytest.mark.parametrize("case", ["llama", "phi3", "qwen3_5"])
+def test_a_gguf_file_of_the_model_takes_the_adapter(case: str, tmp_path: Path) -> None:
+    """Its rows are in another order, as heads of llama.cpp's rope and of linear attention are."""
+    like, targets, settings = CASES[case]
+    path = make_checkpoint(like, tmp_path / "model")
+    folder = write_adapter(tmp_path / "adapter", path, targets=targets, **settings)
+    file = write_gguf(path, tmp_path / "model.gguf", lambda _: Type.F32)
+    works = [AdapterWork(prompt, "a") for prompt in prompts_of((50, 17), vocab_size(like))]
+    expected = AdapterDriver(path, {"a": folder}).tokens(works)
+    assert AdapterDriver(file, {"a": folder}).tokens(works) == expected
 
 
 def test_the_reference_merges_what_was_written(tmp_path: Path) -> None:
