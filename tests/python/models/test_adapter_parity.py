@@ -33,6 +33,7 @@ from adapter_folders import (
 from families import vocab_size
 from gguf import GGMLQuantizationType as Type
 from gguf_files import write_gguf
+from quantized_checkpoints import FORMATS, quantize_checkpoint
 
 from mlc_native.errors import InvalidConfig, LoadError
 
@@ -101,6 +102,17 @@ def test_a_gguf_file_of_the_model_takes_the_adapter(case: str, tmp_path: Path) -
     works = [AdapterWork(prompt, "a") for prompt in prompts_of((50, 17), vocab_size(like))]
     expected = AdapterDriver(path, {"a": folder}).tokens(works)
     assert AdapterDriver(file, {"a": folder}).tokens(works) == expected
+
+
+@pytest.mark.parametrize("form", ["gptq-4", "awq", "fp8-block"])
+def test_a_quantized_folder_of_the_model_takes_the_adapter(form: str, tmp_path: Path) -> None:
+    source = make_checkpoint("tiny-llama", tmp_path / "source")
+    quantized, floats = tmp_path / "quantized", tmp_path / "floats"
+    quantize_checkpoint(source, quantized, floats, FORMATS[form])
+    folder = write_adapter(tmp_path / "adapter", source)
+    works = [AdapterWork(prompt, "a") for prompt in prompts_of((50, 17), vocab_size("tiny-llama"))]
+    expected = AdapterDriver(floats, {"a": folder}).tokens(works)
+    assert AdapterDriver(quantized, {"a": folder}, quantization="off").tokens(works) == expected
 
 
 def test_the_reference_merges_what_was_written(tmp_path: Path) -> None:
