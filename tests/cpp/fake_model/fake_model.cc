@@ -1,6 +1,7 @@
 #include "fake_model/fake_model.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <limits>
 #include <set>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "support/check.h"
+#include "support/error.h"
 #include "support/random.h"
 
 namespace mlc_native::testing {
@@ -42,7 +44,33 @@ uint64_t Extended(uint64_t hash, int32_t token) {
   return MixBits(hash ^ static_cast<uint64_t>(token));
 }
 
+const FakeAdapter* AdapterOf(const SequenceSlice& slice) {
+  return static_cast<const FakeAdapter*>(slice.adapter);
+}
+
+int64_t NumberOf(const SequenceSlice& slice) {
+  return slice.adapter == nullptr ? 0 : AdapterOf(slice)->number();
+}
+
+int64_t LoadOf(const SequenceSlice& slice) {
+  return slice.adapter == nullptr ? 0 : AdapterOf(slice)->load();
+}
+
+uint64_t HashOfNothing(int64_t adapter) {
+  return adapter == 0 ? 0 : MixBits(static_cast<uint64_t>(adapter));
+}
+
 }  // namespace
+
+std::shared_ptr<const ModelAdapter> FakeAdapterLoader::Load(const std::string& folder) const {
+  int64_t number = 0;
+  const char* const end = folder.data() + folder.size();
+  const auto read = std::from_chars(folder.data(), end, number);
+  if (read.ptr != end || number <= 0) {
+    throw LoadError(folder, "fake model: \"" + folder + "\" is no number above 0");
+  }
+  return std::make_shared<FakeAdapter>(number, ++num_loaded_);
+}
 
 FakeModel::FakeModel(FakeModelOptions options) : options_(std::move(options)) {
   metadata_.vocab_size = options_.vocab_size;
@@ -66,6 +94,7 @@ FakeModel::FakeModel(FakeModelOptions options) : options_(std::move(options)) {
 
 void FakeModel::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) {
   stored_.assign(num_pages * kKvPageSize, -1);
+  loads_.assign(num_pages * kKvPageSize, 0);
   logits_.assign(max_num_logits * options_.vocab_size, 0.0f);
   peaks_.assign(max_num_logits, 0);
   max_num_rows_ = max_num_rows;
@@ -73,12 +102,13 @@ void FakeModel::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_nu
 
 void FakeModel::AllocateRecurrent(int64_t num_slots) { recurrent_.assign(num_slots, {}); }
 
-int32_t FakeModel::NextToken(const FakeModelOptions& options, std::span<const int32_t> history) {
+int32_t FakeModel::NextToken(const FakeModelOptions& options, std::span<const int32_t> history,
+                             int64_t adapter) {
   if (!options.script.empty()) return NextOfScript(history, options.script);
   if (options.history_window > 0 && static_cast<int64_t>(history.size()) > options.history_window) {
     history = history.last(options.history_window);
   }
-  uint64_t hash = 0;
+  uint64_t hash = HashOfNothing(adapter);
   for (int32_t token : history) hash = Extended(hash, token);
   return TokenOf(options, hash);
 }
@@ -96,6 +126,7 @@ LogitsView FakeModel::Forward(const ForwardBatch& batch) {
   CheckBatch(batch);
   if (hook_) hook_(batch);
   StoreTokens(batch);
+  if (adapters_->has_loaded()) CheckAdapters(batch);
   if (options_.is_recurrent) RunRecurrence(batch);
   const auto cost = CostOf(std::ssize(batch.token_ids));
   if (cost.count() > 0 && !options_.run_ahead)
@@ -213,14 +244,27 @@ void FakeModel::StoreTokens(const ForwardBatch& batch) {
       written_.push_back(int64_t{slice.block_table[position / kKvPageSize]} * kKvPageSize +
                          position % kKvPageSize);
       stored_[written_.back()] = token;
+      loads_[written_.back()] = LoadOf(slice);
+    }
+  }
+}
+
+// What a sequence reads was computed with its own adapter.
+void FakeModel::CheckAdapters(const ForwardBatch& batch) const {
+  for (const SequenceSlice& slice : batch.sequences) {
+    for (int64_t position = 0; position < slice.position; ++position) {
+      const int64_t page = slice.block_table[position / kKvPageSize];
+      const int64_t load = loads_[page * kKvPageSize + position % kKvPageSize];
+      MLC_CHECK(load == LoadOf(slice))
+          << "position " << position << " is of load " << load << ", not of " << LoadOf(slice);
     }
   }
 }
 
 // What a slot holds of other tokens, or of another position, is an error of the engine.
 uint64_t FakeModel::HashBefore(const SequenceSlice& slice) {
-  if (slice.position == 0) return 0;
-  uint64_t hash = 0;
+  uint64_t hash = HashOfNothing(NumberOf(slice));
+  if (slice.position == 0) return hash;
   for (const int32_t token : History(slice, slice.position, 0)) hash = Extended(hash, token);
   const RecurrentState& state = recurrent_.at(slice.recurrent_slot);
   const bool is_right = state.position == slice.position && state.hash == hash;
@@ -285,7 +329,7 @@ void FakeModel::FillRow(int64_t row, const SequenceSlice& slice, int32_t batch_r
   const std::span<const int32_t> history = History(slice, length, window);
   float* logits = logits_.data() + row * options_.vocab_size;
   const int32_t next = options_.is_recurrent ? TokenOf(options_, row_hashes_[batch_row])
-                                             : NextToken(options_, history);
+                                             : NextToken(options_, history, NumberOf(slice));
   if (options_.reuse_rows) {
     logits[peaks_[row]] = 0.0f;
   } else {
@@ -303,8 +347,10 @@ void FakeModel::CopyPages(std::span<const PageCopy> copies) {
     throw std::runtime_error("fake model: copy " + std::to_string(num_copies_) + " fails");
   }
   for (const PageCopy& copy : copies) {
-    std::copy_n(stored_.begin() + int64_t{copy.src_page} * kKvPageSize, kKvPageSize,
-                stored_.begin() + int64_t{copy.dst_page} * kKvPageSize);
+    const int64_t from = int64_t{copy.src_page} * kKvPageSize;
+    const int64_t to = int64_t{copy.dst_page} * kKvPageSize;
+    std::copy_n(stored_.begin() + from, kKvPageSize, stored_.begin() + to);
+    std::copy_n(loads_.begin() + from, kKvPageSize, loads_.begin() + to);
   }
   steps_.NotePageCopies(copies);
 }

@@ -5,13 +5,16 @@
 // states that do not belong to the tokens in its pages. A recurrent one keeps the hash in slots of
 // states, and throws where a slot does not have the state of the tokens in the pages.
 //
-// It stores token ids instead of keys and values. Options inject costs and failures; a failing
+// It stores token ids instead of keys and values, and which adapter they were computed with:
+// reading those of another adapter is an error. Options inject costs and failures; a failing
 // forward has already written its rows, like a real one. Deterministic; one thread.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +24,31 @@
 #include "mlc_native/model.h"
 
 namespace mlc_native::testing {
+
+// The folder of a fake adapter is a number, on which the tokens depend that sequences get with it.
+class FakeAdapter : public ModelAdapter {
+ public:
+  FakeAdapter(int64_t number, int64_t load) : number_(number), load_(load) {}
+
+  int64_t rank() const override { return number_; }
+  int64_t num_bytes() const override { return 0; }
+  int64_t number() const { return number_; }
+  int64_t load() const { return load_; }  // which of the loader's it was, from 1 on
+
+ private:
+  const int64_t number_;
+  const int64_t load_;
+};
+
+class FakeAdapterLoader : public AdapterLoader {
+ public:
+  // Throws LoadError for what is no number above 0.
+  std::shared_ptr<const ModelAdapter> Load(const std::string& folder) const override;
+  bool has_loaded() const { return num_loaded_ > 0; }
+
+ private:
+  mutable std::atomic<int64_t> num_loaded_ = 0;
+};
 
 class FakeModel : public Model {
  public:
@@ -35,10 +63,13 @@ class FakeModel : public Model {
     return options_.run_ahead && !options_.is_recurrent ? std::make_unique<FakeTokens>(num_places)
                                                         : nullptr;
   }
+  std::shared_ptr<const AdapterLoader> adapter_loader() const override { return adapters_; }
   StepQueue* step_queue() override { return options_.run_ahead ? &steps_ : nullptr; }
 
-  // The oracle: returns the next token of a sequence with this history.
-  static int32_t NextToken(const FakeModelOptions& options, std::span<const int32_t> history);
+  // The oracle: returns the next token of a sequence with this history and the adapter of this
+  // number; 0: none.
+  static int32_t NextToken(const FakeModelOptions& options, std::span<const int32_t> history,
+                           int64_t adapter = 0);
 
   FakeModelOptions& options() { return options_; }
   FakeSteps& steps() { return steps_; }
@@ -70,6 +101,7 @@ class FakeModel : public Model {
  private:
   void CheckBatch(const ForwardBatch& batch) const;
   void StoreTokens(const ForwardBatch& batch);
+  void CheckAdapters(const ForwardBatch& batch) const;
   void RunRecurrence(const ForwardBatch& batch);
   uint64_t HashBefore(const SequenceSlice& slice);
   void CheckPoison(const ForwardBatch& batch);
@@ -84,9 +116,11 @@ class FakeModel : public Model {
 
   FakeModelOptions options_;
   FakeSteps steps_{this};
+  const std::shared_ptr<const FakeAdapterLoader> adapters_ = std::make_shared<FakeAdapterLoader>();
   ModelMetadata metadata_;
   std::function<void(const ForwardBatch&)> hook_;
   std::vector<int32_t> stored_;   // [num_pages * kKvPageSize]
+  std::vector<int64_t> loads_;    // as stored_: the load of the adapter that wrote it; 0: none
   std::vector<int64_t> written_;  // indices of stored_
   std::vector<float> logits_;     // [max_num_logits, vocab_size]
   std::vector<int32_t> peaks_;    // [max_num_logits], the token that a reused row favours

@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 from planted import (
+    adapters,
     blocks_on_gpus,
     chunks_and_gates,
     decays_of_channels,
@@ -49,6 +50,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 PARTS_OF_BUGS = (
     engine,
+    adapters,
     speculation,
     guesses_ahead,
     recurrent,

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine_adapters.h"
 #include "mlc_native/detail/page.h"
 #include "observe/metrics.h"
 
@@ -112,9 +113,19 @@ const RequestHistory& Reference::AnswerAlone(const Request& request) {
   patient->generation_cfg.queue_timeout_s.reset();
   patient->generation_cfg.speculative = false;
   patient->generation_cfg.debug_config.pinned_system_prompt = false;  // there is no cache here
+  UseOwnAdapter(patient.get());
   engine_->AddRequest(std::move(patient));
   while (!engine_->Empty()) engine_->Step();
   return history_.of(request.id);
+}
+
+// Of the reference's engine, where an adapter has the name of its folder.
+void Reference::UseOwnAdapter(Request* request) {
+  if (request->adapter == nullptr) return;
+  const std::string folder = request->adapter->path;
+  request->generation_cfg.adapter = folder;
+  if (adapters_.insert(folder).second) engine_->LoadAdapter(folder, folder);
+  engine_->adapters()->ResolveFor(request);
 }
 
 // Whether every letter that grammars are made of can be said, so that no answer is a dead end.
@@ -210,13 +221,14 @@ void Reference::CheckOracle(const Request& request, const SequenceHistory& answe
   }
   std::vector<int32_t> history = request.prompt_token_ids;
   std::vector<int32_t> expected;
+  const int64_t adapter = request.adapter != nullptr ? request.adapter->weights->rank() : 0;
   FinishReason reason = FinishReason::kLength;
   const int64_t limit = scenario_.max_sequence_length();
   // The token after the last that fits is computed and delivered, too: a prompt of the full length
   // gets one token.
   while (config.max_tokens != std::ssize(expected) &&
          (std::ssize(history) < limit || expected.empty())) {
-    const int32_t token = FakeModel::NextToken(scenario_.model, history);
+    const int32_t token = FakeModel::NextToken(scenario_.model, history, adapter);
     if (IsStopToken(request, token)) {
       reason = FinishReason::kStop;
       break;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 
 #include "mlc_native/engine.h"
@@ -23,6 +24,7 @@ class Reference {
 
  private:
   const testing::RequestHistory& AnswerAlone(const Request& request);
+  void UseOwnAdapter(Request* request);
   void CheckSequence(const Request& request, const testing::SequenceHistory& answer,
                      const testing::SequenceHistory& alone);
   void CheckOracle(const Request& request, const testing::SequenceHistory& answer);
@@ -39,6 +41,7 @@ class Reference {
   testing::HistoryChecker history_;
   const bool can_spell_;
   std::unique_ptr<Engine> engine_;
+  std::set<std::string> adapters_;  // that it has loaded
 };
 
 }  // namespace mlc_native::sim

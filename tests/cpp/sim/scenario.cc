@@ -60,6 +60,7 @@ constexpr std::array<const char*, kNumFeatures> kFeatureNames = {
     "given_up",
     "recurrent",
     "recurrent_drafts",
+    "adapters",
 };
 
 // Things that end requests in numbers are rare, or nothing else would be seen.

@@ -70,6 +70,7 @@ enum class Feature {
   kGivenUp,            // requests that are aborted before they are added
   kRecurrent,          // the model reads states in slots instead of pages
   kRecurrentDrafts,    // with draft_model: so does the draft model
+  kAdapters,           // adapters, which are loaded and unloaded while requests run
   kNumFeatures
 };
 

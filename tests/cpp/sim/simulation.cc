@@ -26,6 +26,7 @@ Simulation::Simulation(const Scenario& scenario, bool trace)
       state_(scenario_.config, [this](const std::string& what) { Fail(what); }),
       reference_(scenario_, [this](const std::string& what) { Fail(what); }),
       pins_([this](const std::string& what) { Fail(what); }),
+      adapters_([this](const std::string& what) { Fail(what); }),
       faults_(scenario_),
       callback_random_(SimRandom(scenario.seed).Fork(5)) {
   if (!scenario_.vocabulary.tokenizer_json.empty()) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "mlc_native/engine.h"
+#include "sim/adapters.h"
 #include "sim/faults.h"
 #include "sim/pins.h"
 #include "sim/reference.h"
@@ -117,6 +118,7 @@ class Simulation {
   Reference reference_;
   testing::VirtualClock clock_;
   Pins pins_;
+  Adapters adapters_;
   Faults faults_;
   std::shared_ptr<EventTraceRecorder> recorder_;  // null if there is none
   std::optional<testing::TempFolder> folder_;     // with the tokenizer of a vocabulary that has one

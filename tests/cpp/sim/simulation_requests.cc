@@ -39,6 +39,9 @@ void Simulation::SubmitDrawn(SimRandom& rng) {
   if (Happens(rng, Feature::kInvalid)) return SubmitInvalid(rng);
   std::vector<int32_t> prompt = workload_.DrawPrompt(rng);
   GenerationConfig config = workload_.DrawGeneration(rng, std::ssize(prompt));
+  if (SimRandom own = rng.Fork(21); Happens(own, Feature::kAdapters)) {
+    config.adapter = adapters_.Pick(own);
+  }
   if (rng.Chance(0.01)) config.debug_config.special_request = "query_engine_metrics";
   // A prompt that exceeds the room for pins is refused.
   config.debug_config.pinned_system_prompt &=
@@ -153,6 +156,9 @@ void Simulation::Disturb(SimRandom& rng) {
   if (Happens(rng, Feature::kPinCalls)) {
     Note(pins_.Act(*engine_, rng, workload_.DrawRemembered(rng)));
   }
+  if (SimRandom own = rng.Fork(22); Happens(own, Feature::kAdapters) && own.Chance(0.3)) {
+    Note(adapters_.Act(*engine_, own));
+  }
   if (rng.Chance(0.02)) engine_->JSONMetrics();
 }
 
@@ -178,6 +184,7 @@ void Simulation::EndAll(SimRandom& rng) {
   AllowEnds(/*by_failure=*/false);
   CallEngine([&] { engine_->AbortAllRequests(); });
   calm_ = false;
+  adapters_.Clear();
   CreateEngine();
 }
 

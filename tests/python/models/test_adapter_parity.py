@@ -31,6 +31,9 @@ from adapter_folders import (
     write_tensors,
 )
 from families import vocab_size
+from gguf import GGMLQuantizationType as Type
+from gguf_files import write_gguf
+from quantized_checkpoints import FORMATS, quantize_checkpoint
 
 from mlc_native.errors import InvalidConfig, LoadError
 
@@ -87,6 +90,29 @@ def test_tokens_of_transformers(case: str, tmp_path: Path) -> None:
         model = merged_reference(path, adapter)
         for prompt, answer in zip(prompts, answers, strict=True):
             check_greedy(model, prompt, answer, 2e-3)
+
+
+@pytest.mark.parametrize("case", ["llama", "phi3", "qwen3_5"])
+def test_a_gguf_file_of_the_model_takes_the_adapter(case: str, tmp_path: Path) -> None:
+    """Its rows are in another order, as heads of llama.cpp's rope and of linear attention are."""
+    like, targets, settings = CASES[case]
+    path = make_checkpoint(like, tmp_path / "model")
+    folder = write_adapter(tmp_path / "adapter", path, targets=targets, **settings)
+    file = write_gguf(path, tmp_path / "model.gguf", lambda _: Type.F32)
+    works = [AdapterWork(prompt, "a") for prompt in prompts_of((50, 17), vocab_size(like))]
+    expected = AdapterDriver(path, {"a": folder}).tokens(works)
+    assert AdapterDriver(file, {"a": folder}).tokens(works) == expected
+
+
+@pytest.mark.parametrize("form", ["gptq-4", "awq", "fp8-block"])
+def test_a_quantized_folder_of_the_model_takes_the_adapter(form: str, tmp_path: Path) -> None:
+    source = make_checkpoint("tiny-llama", tmp_path / "source")
+    quantized, floats = tmp_path / "quantized", tmp_path / "floats"
+    quantize_checkpoint(source, quantized, floats, FORMATS[form])
+    folder = write_adapter(tmp_path / "adapter", source)
+    works = [AdapterWork(prompt, "a") for prompt in prompts_of((50, 17), vocab_size("tiny-llama"))]
+    expected = AdapterDriver(floats, {"a": folder}).tokens(works)
+    assert AdapterDriver(quantized, {"a": folder}, quantization="off").tokens(works) == expected
 
 
 def test_the_reference_merges_what_was_written(tmp_path: Path) -> None:
