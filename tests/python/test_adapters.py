@@ -218,6 +218,40 @@ def test_a_request_finishes_with_an_adapter_that_is_unloaded(folders: dict[str, 
         assert cached_of(engine, adapter="x") == 0
 
 
+def test_adapters_come_and_go_while_requests_run(
+    engine: MLCEngine, folders: dict[str, Path]
+) -> None:
+    """Each request that is accepted gets the answer of the adapter that had the name then."""
+    expected = {text_of(engine, adapter=name) for name in ("a", "b")}
+    stopped = threading.Event()
+
+    def change(i: int) -> None:
+        while not stopped.is_set():
+            for folder in folders.values():
+                engine.load_adapter(f"x{i}", folder)
+                engine.unload_adapter(f"x{i}")
+
+    threads = [threading.Thread(target=change, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        texts = []
+        while len(texts) < 20:
+            for i in range(2):
+                try:
+                    texts.append(text_of(engine, adapter=f"x{i}"))
+                except InvalidRequest as error:
+                    refused = error.field
+                    assert refused == "adapter"
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join()
+    assert set(texts) <= expected
+    assert engine.adapter_names == {"a", "b"}
+    assert [each.name for each in engine.adapters()] == ["a", "b"]
+
+
 def test_a_reload_keeps_the_adapters_of_its_settings_only(folders: dict[str, Path]) -> None:
     with MLCEngine("demo", "cpu", adapters={"a": folders["a"]}, **SETTINGS) as engine:
         first = text_of(engine, adapter="a")

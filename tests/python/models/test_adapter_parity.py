@@ -35,6 +35,7 @@ from gguf import GGMLQuantizationType as Type
 from gguf_files import write_gguf
 from quantized_checkpoints import FORMATS, quantize_checkpoint
 
+from mlc_native import MLCEngine
 from mlc_native.errors import InvalidConfig, LoadError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
@@ -126,6 +127,23 @@ def test_the_reference_merges_what_was_written(tmp_path: Path) -> None:
         if not torch.equal(before, after)
     }
     assert changed == set(linear_modules(path, ("q_proj",)))
+
+
+def test_log_probabilities_of_a_prompt(tmp_path: Path) -> None:
+    path = make_checkpoint("tiny-llama", tmp_path / "model")
+    folder = write_adapter(tmp_path / "adapter", path)
+    [prompt] = prompts_of((90,), vocab_size("tiny-llama"))
+    settings: dict[str, Any] = {"dtype": "float32", "prefill_chunk_size": 32, "verbose": False}
+    with MLCEngine(str(path), "cpu", adapters={"a": folder}, **settings) as engine:
+        [result] = engine.generate([prompt], adapter="a", max_tokens=1, prompt_logprobs=0)
+    assert result.prompt_logprobs is not None
+    with torch.inference_mode():
+        logits = merged_reference(path, folder)(torch.tensor([prompt])).logits[0]
+    expected = torch.log_softmax(logits.double(), -1)
+    for i, scored in enumerate(result.prompt_logprobs[1:]):
+        assert scored is not None
+        found = scored[prompt[i + 1]].logprob
+        assert found == pytest.approx(expected[i, prompt[i + 1]].item(), abs=2e-3)
 
 
 # --------------------------------------------------------------------------------- several at once

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -241,6 +242,33 @@ def test_one_of_two_gets_a_name(open_server: LiveServer, folders: dict[str, Path
     with ThreadPoolExecutor(4) as pool:
         assert sorted(pool.map(load, ("one", "two", "one", "two"))) == [200, 400, 400, 400]
     assert sum(len(engine.adapter_names) for engine in open_server.engines) == 1
+
+
+def test_an_adapter_that_comes_and_goes(open_server: LiveServer, folders: dict[str, Path]) -> None:
+    """Requests get an answer or a refusal, whatever happens to their adapter meanwhile."""
+    stopped = threading.Event()
+
+    def ask(_: int) -> list[int]:
+        statuses = []
+        while not stopped.is_set():
+            body = {"messages": USER, "model": "x", **GREEDY}
+            statuses.append(open_server.post(CHAT, body).status_code)
+        return statuses
+
+    with ThreadPoolExecutor(4) as pool:
+        asking = [pool.submit(ask, i) for i in range(4)]
+        try:
+            for _ in range(20):
+                for folder in folders.values():
+                    body = {"lora_name": "x", "lora_path": str(folder)}
+                    assert open_server.post(LOAD, body).status_code == 200
+                    content_of(open_server, model="x")
+                    assert open_server.post(UNLOAD, {"lora_name": "x"}).status_code == 200
+        finally:
+            stopped.set()
+        statuses = {status for each in asking for status in each.result(WAIT_S)}
+    assert 200 in statuses
+    assert statuses <= {200, 400, 404}
 
 
 @pytest.mark.parametrize(
