@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -186,6 +187,17 @@ def test_a_folder_that_is_none(engine: MLCEngine, folder: Any) -> None:
     with pytest.raises((InvalidRequest, LoadError)):
         engine.load_adapter("x", folder)
     assert engine.adapter_names == {"a", "b"}
+
+
+def test_a_folder_is_not_needed_afterwards(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(folders["a"], folder)
+    with MLCEngine("demo", "cpu", **SETTINGS) as engine:
+        engine.load_adapter("x", folder)
+        before = text_of(engine, adapter="x")
+        shutil.rmtree(folder)
+        engine.reset()
+        assert text_of(engine, adapter="x") == before
 
 
 def test_the_same_name_with_other_weights(folders: dict[str, Path]) -> None:

@@ -74,6 +74,15 @@ CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"bias": "all"}, "bias"),
     ({"bias": "lora_only"}, "bias"),
     ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+    ({"lora_bias": True}, "lora_bias"),
+    ({"trainable_token_indices": [1]}, "trainable_token_indices"),
+    ({"target_parameters": ["experts.gate_up_proj"]}, "target_parameters"),
+    *(
+        ({"init_lora_weights": kind}, "init_lora_weights")
+        for kind in ("pissa", "pissa_niter_4", "olora", "corda", "loftq")
+    ),
+    ({"alpha_pattern": {"q_.*": 4}}, "alpha_pattern"),
+    ({"r": 1025}, "r"),
     ({"r": 0}, "r"),
     ({"r": -8}, "r"),
     ({"r": "8"}, "r"),
