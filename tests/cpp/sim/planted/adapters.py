@@ -73,8 +73,8 @@ BUGS = [
     _of_a_forward(
         "adapters of other ranks go on where the first began",
         "models/cpu_adapter.cc",
-        "    if (!groups_.empty() && groups_.front().weight->n != linear->down.n) AddTaken(cpu, args);",
-        "    if (!groups_.empty() && groups_.front().weight->n != linear->down.n) groups_.clear();",
+        "groups_.front().weight->n != linear->down.n) AddTaken(cpu, args);",
+        "groups_.front().weight->n != linear->down.n) groups_.clear();",
     ),
     _of_a_forward(
         "rows of long prompts that exceed a part are lost",
