@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine_adapters.h"
+#include "engine_allocation.h"
 #include "engine_debug.h"
 #include "engine_grammars.h"
 #include "engine_parts.h"
@@ -14,10 +15,8 @@
 #include "request/queue_limit.h"
 #include "request/scheduler.h"
 #include "step/deliver.h"
-#include "step/draft_model.h"
 #include "step/grammar_masks.h"
 #include "step/grammar_timer.h"
-#include "step/head_drafter.h"
 #include "step/jump_forward.h"
 #include "step/make_room.h"
 #include "step/post_process.h"
@@ -130,38 +129,6 @@ std::string LastingPath(const std::string& path) {
   if (path.empty()) return path;
   const std::filesystem::path lasting = std::filesystem::absolute(path, error);
   return error ? path : lasting.string();
-}
-
-// Of states; 0 for a model without recurrent layers.
-int64_t NumSlots(const Model& model, const EngineConfig& config) {
-  if (model.metadata().recurrent_bytes_per_slot == 0) return 0;
-  return NumRecurrentSlots(*config.max_num_sequence);
-}
-
-EngineParts Allocated(EngineParts loaded) {
-  const int64_t chunk = *loaded.config.prefill_chunk_size;
-  if (const int64_t num_slots = NumSlots(*loaded.model, loaded.config); num_slots > 0) {
-    loaded.model->AllocateRecurrent(num_slots);
-  }
-  loaded.model->Allocate(NumPages(loaded.config), chunk,
-                         MaxLogitsRows(*loaded.config.max_num_sequence, chunk));
-  return loaded;
-}
-
-// It has as many pages and slots as the model, so what the model has room for never lacks guesses
-// for long.
-std::unique_ptr<BatchDrafter> MakeBatchDrafter(EngineParts* loaded, const Log& log) {
-  if (loaded->draft_model == nullptr) return nullptr;
-  const EngineConfig& config = loaded->config;
-  const BatchDrafter::Sizes sizes{.num_pages = NumPages(config),
-                                  .max_rows = *config.prefill_chunk_size,
-                                  .max_sequences = *config.max_num_sequence,
-                                  .target_vocab_size = loaded->model->metadata().vocab_size,
-                                  .num_slots = NumSlots(*loaded->draft_model, config)};
-  std::unique_ptr<Model> model = std::move(loaded->draft_model);
-  if (!model->metadata().draft_head)
-    return std::make_unique<DraftModel>(std::move(model), sizes, log);
-  return std::make_unique<HeadDrafter>(std::move(model), *loaded->model, sizes, log);
 }
 
 EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)

@@ -20,7 +20,7 @@ Micro = list[dict[str, Any]]
 Figures = dict[str, Any]
 
 NEAR = 0.25  # relative difference up to which a constant of the model stays
-MODEL = "bench/cuda/model.py"
+MODEL = "bench/cuda/model_machine.py"
 US = 1e-6
 
 

@@ -2,9 +2,7 @@
 
 A step is a chain of kernels. Each costs the edge between two kernels of a graph, the latencies of
 memory that follow one another in it, and the larger of what its bytes and its operations take. The
-constants of the machine are in `Machine`, those of the kernels in `Kernels`; how many loads are in
-flight and how many latencies follow one another was read from machine code (cuda_sass.md beside the
-table).
+constants are in model_machine.py, the sizes of models in model_sizes.py.
 model_table.py writes the tables, and tools/gpu_report.py prints the predictions beside what a GPU
 has measured.
 """
@@ -16,253 +14,49 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-BF16 = 2
-US = 1e-6
-PAGE_KEYS = 16
-
-
-@dataclass(frozen=True)
-class Machine:
-    """An H200: the first two are of a large copy and a large product. Edges and what is reachable
-    were measured on an H100 (bench/results/gpu.md); the rest is estimated."""
-
-    bytes_per_s: float = 4.3e12
-    operations_per_s: float = 790e12
-    multiprocessors: int = 132
-    clock: float = 1.755e9
-    edge_s: float = 0.9 * US  # from the end of a kernel of a graph to the work of the next one
-    dependent_edge_s: float = 0.6 * US  # the same, where the next one's blocks wait for that end
-    memory_s: float = 0.5 * US  # latency of DRAM
-    loaded_memory_s: float = 0.6 * US  # the same, with other blocks reading
-    cache_s: float = 0.25 * US  # latency of the L2 cache
-    cache_bytes_per_s: float = 5.5e12  # that all multiprocessors get from it
-    barrier_s: float = 0.15 * US  # a barrier of a block, with the work that it waits for
-    transfer_s: float = 4 * US  # of a small copy between host and device, device idle
-    shared_bytes_per_clock: int = 128
-    warp_products_per_clock: int = 1270  # multiply-adds of mma.sync, of a multiprocessor
-    reachable: float = 1.0  # of the bandwidth, by a kernel that streams
-
-
-@dataclass(frozen=True)
-class Kernels:
-    """What the machine code of a state of the kernels says."""
-
-    name: str
-    gemv_latencies: int  # of DRAM, until the weights of the first step are there
-    attention_loads: int  # of 16 bytes, in flight per thread
-    attention_preloads: bool  # the first values while the softmax is computed
-    min_split: int  # keys, of a split
-    norm_latencies: int  # a weight behind the sum is of DRAM, too
-    rope_latencies: int  # of the cache
-    rope_serial_s: float  # loads of angles and divisions, one behind the other
-    softmax_slots: int  # of prefill attention: issue slots of a warp and 64 keys beside products
-    lists_splits: bool = False  # of decode attention, once a step; else each block counts them
-    are_dependent: bool = False  # launches; the first weights are loaded in front of the edge
-    activates: bool = False  # in the product of gate and up, where it is Gemv
-    has_gemm: bool = False  # for decode rows; else cuBLASLt from 33 rows on
-    has_worker: bool = False  # of decode attention on tensor cores (DecodeWorker)
-    long_min_split: int = 0  # keys, of a split of a row of more than SHORT_ROW keys
-    has_wide_warps: bool = False  # of 32 rows, two blocks of them, in prefill attention; else of 16
-    norms_in_products: bool = False  # of one row, where has_norm_in_product
-    has_warpgroups: bool = False  # products of more than 64 rows on Hopper's instructions
-
-
-BEFORE = Kernels("before", 2, 1, False, 64, 2, 4, 0.7 * US, 700)
-LOADS = Kernels("loads in flight", 1, 4, True, 128, 1, 2, 0.1 * US, 460)
-LISTED = replace(LOADS, name="listed splits", lists_splits=True)
-DEPENDENT = replace(LISTED, name="dependent launches", are_dependent=True)
-ACTIVATING = replace(DEPENDENT, name="activation in the product", activates=True)
-FIXED = replace(ACTIVATING, name="one order of sums", has_gemm=True)
-WORKER = replace(FIXED, name="attention on tensor cores", has_worker=True)
-WIDE_WARPS = replace(WORKER, name="32 rows per warp", softmax_slots=560, has_wide_warps=True)
-LONGER = replace(WIDE_WARPS, name="longer splits", long_min_split=256)
-NORMS = replace(LONGER, name="norms in products", norms_in_products=True)
-WARPGROUPS = replace(NORMS, name="products of warpgroups", has_warpgroups=True)
-NOW = WARPGROUPS
-RECORDS = [BEFORE, LOADS, LISTED, DEPENDENT, ACTIVATING, FIXED, WORKER, WIDE_WARPS, LONGER, NORMS]
-RECORDS.append(WARPGROUPS)
-
-SPLITS, MAX_SPLIT, SHORT_ROW = 24, 512, 1024  # of decode_items.cuh
-KEYS_AT_ONCE, THREADS = 4, 256  # of decode_lanes.cuh
-WORKER_WARPS, WORKER_BLOCKS = 4, 2  # of decode_worker.cuh
-# Of the pages that a warp takes at a time, of keys and values: how many, and the clocks from their
-# arrival to the loads of the next ones.
-WORKER_PAGES, PAGES_CLOCKS = 2, 1000
-# Of a page of 8 bits: the clocks that a multiprocessor needs for its instructions (an H100's).
-PAGE_CLOCKS_OF_8_BITS = 420
-PRODUCT_SLOTS = 600  # of prefill attention, for 128 elements of a head
-MATRIX_BYTES = 36 * 1024  # that a warp reads from shared memory for 64 keys, likewise
-WIDE_SLOTS, WIDE_MATRIX_BYTES = 400, 40 * 1024  # the same of warps of 32 rows
-COPIED_BYTES = 32 * 1024  # that a block writes there for 64 keys, likewise
-GEMM_SHARE = 0.81  # of the peak, by cuBLASLt
-# kNormInProduct and kNormInQuantizedProduct of decoder_forward.cc.
-NORM_IN_PRODUCT, NORM_IN_QUANTIZED_PRODUCT = 4096, 2048
-NORM_SERIAL_S = 0.8 * US  # of a row: sums of lanes and warps, one behind the other (an H100's)
-
-
-def has_norm_in_product(hidden: int, weight_bits: float) -> bool:
-    """Whether the decoder has the norm of one row in the product behind it."""
-    return hidden <= NORM_IN_PRODUCT and (weight_bits == 16 or hidden > NORM_IN_QUANTIZED_PRODUCT)
-
-
-def gemv_rows(n: int) -> int:
-    """Up to which number of rows Gemv is taken where there is no BatchGemv, which came later."""
-    return 32 if n < 4096 else 16 if n < 16384 else 8
-
-
-@dataclass(frozen=True)
-class Tile:
-    """Of gemm.cu: rows of the weight and of x, and what a warp of how many computes."""
-
-    weight_rows: int
-    x_rows: int
-    warps: int
-    warp_rows: int  # of the weight and of x together
-
-    def blocks(self, rows: int, n: int) -> int:
-        return math.ceil(n / self.weight_rows) * math.ceil(rows / self.x_rows)
-
-
-SMALL, WIDE, LARGE = Tile(32, 64, 4, 48), Tile(128, 64, 8, 64), Tile(128, 128, 8, 96)
-
-
-@dataclass(frozen=True)
-class WarpgroupTile:
-    """Of warpgroup_gemm.cu, with the times of a stage of 64 k on an H100."""
-
-    weight_rows: int
-    x_rows: int
-    latency_s: float
-    work_s: float  # of each block of a multiprocessor
-
-    def stage_s(self, rows: int, n: int, multiprocessors: int) -> float:
-        blocks = math.ceil(n / self.weight_rows) * math.ceil(rows / self.x_rows)
-        return max(self.latency_s, math.ceil(blocks / multiprocessors) * self.work_s)
-
-
-WARPGROUP_TILES = (
-    WarpgroupTile(128, 128, 0.58 * US, 0.62 * US),
-    WarpgroupTile(128, 64, 0.45 * US, 0.47 * US),
-    WarpgroupTile(64, 64, 0.34 * US, 0.257 * US),
-    WarpgroupTile(64, 32, 0.26 * US, 0.195 * US),
+from model_machine import (
+    BF16,
+    COPIED_BYTES,
+    GEMM_SHARE,
+    H200,
+    KEYS_AT_ONCE,
+    LARGE,
+    MATRIX_BYTES,
+    MAX_SPLIT,
+    NORM_SERIAL_S,
+    NOW,
+    PAGE_CLOCKS_OF_8_BITS,
+    PAGE_KEYS,
+    PAGES_CLOCKS,
+    PRODUCT_SLOTS,
+    SHORT_ROW,
+    SMALL,
+    SPLITS,
+    THREADS,
+    US,
+    WARPGROUP_TILES,
+    WIDE,
+    WIDE_MATRIX_BYTES,
+    WIDE_SLOTS,
+    WORKER_BLOCKS,
+    WORKER_PAGES,
+    WORKER_WARPS,
+    Kernels,
+    Machine,
+    Tile,
+    gemv_rows,
+    has_norm_in_product,
 )
-
-
-@dataclass(frozen=True)
-class Model:
-    """Sizes of a dense model."""
-
-    hidden: int
-    ffn: int
-    layers: int
-    heads: int
-    kv_heads: int
-    dim: int
-    vocab: int
-    key_bits: float = 16  # of an element of keys and values
-
-    @classmethod
-    def of(cls, config: dict[str, Any]) -> Model:
-        heads = config["num_attention_heads"]
-        return cls(
-            config["hidden_size"],
-            config["intermediate_size"],
-            config["num_hidden_layers"],
-            heads,
-            config["num_key_value_heads"],
-            config.get("head_dim") or config["hidden_size"] // heads,
-            config["vocab_size"],
-        )
-
-    @property
-    def products(self) -> list[tuple[int, int]]:
-        """(n, k) of a layer's matrices."""
-        q, kv = self.heads * self.dim, self.kv_heads * self.dim
-        return [
-            (q + 2 * kv, self.hidden),
-            (self.hidden, q),
-            (2 * self.ffn, self.hidden),
-            (self.hidden, self.ffn),
-        ]
-
-    @property
-    def weights(self) -> int:
-        """Elements that a step reads."""
-        return self.layers * sum(n * k for n, k in self.products) + self.vocab * self.hidden
-
-    @property
-    def key_bytes(self) -> float:
-        """Of a token's key and value in one layer."""
-        return 2 * self.key_bits / 8 * self.kv_heads * self.dim
-
-    def with_float8_keys(self) -> Model:
-        """With 8 bits for each element of keys and values, and a scale for each head."""
-        return replace(self, key_bits=8 + 32 / self.dim)
-
-
-@dataclass(frozen=True)
-class LatentHeads:
-    """Of latent attention, with the constants of latent_worker.cuh."""
-
-    heads: int
-    key_dim: int = 576
-    value_dim: int = 512
-    key_bits: float = 16
-
-    # Keys of a step, and the clocks of a multiprocessor that widen them from 8 bits.
-    STEP, WIDENING = 32, 360
-
-    @property
-    def rows(self) -> int:
-        """Query heads of an item of decode."""
-        return 16 if self.heads <= 16 else 32
-
-    @property
-    def key_bytes(self) -> float:
-        return self.key_bits / 8 * self.key_dim
-
-    def with_float8_keys(self) -> LatentHeads:
-        return replace(self, key_bits=8 + 32 / self.key_dim)
-
-    def step(self, machine: Machine, rows: int) -> float:
-        """Seconds of a block: products, and the barriers in front of each of three parts."""
-        products = rows * self.STEP * (self.key_dim + self.value_dim)
-        seconds = products / machine.warp_products_per_clock / machine.clock + 3 * machine.barrier_s
-        if self.key_bits < 16:
-            seconds += self.WIDENING / machine.clock + machine.barrier_s
-        return seconds
-
-
-@dataclass(frozen=True)
-class StateLayer:
-    """A layer with a state in place of keys and values: floats of a state, elements of a row that
-    its kernels read and write, and what follows one another in its launches: latencies of DRAM (of
-    a row's slice, then of its state), of what a kernel before has left in the cache, and
-    barriers."""
-
-    state: int
-    row: int
-    launches: int
-    memory_latencies: int
-    cache_latencies: int
-    barriers: int
-
-    @staticmethod
-    def of_heads(state: int, row: int) -> StateLayer:
-        return StateLayer(state, row, 3, 3, 5, 6)
-
-    @staticmethod
-    def mamba(heads: int) -> StateLayer:
-        """With heads of 64 elements, 128 rows of a state, and one group."""
-        values, keys = 64 * heads, 128
-        channels = values + 2 * keys
-        return StateLayer.of_heads(values * keys + 3 * channels, 2 * values + channels + heads)
-
-    @staticmethod
-    def delta(key_heads: int, value_heads: int, dim: int) -> StateLayer:
-        values = value_heads * dim
-        channels = values + 2 * key_heads * dim
-        return StateLayer.of_heads(values * dim + 3 * channels, 2 * values + channels)
+from model_sizes import (
+    BITS,
+    KERNEL_SHAPES,
+    LATENT_SHAPES,
+    MODELS,
+    STATE_SHAPES,
+    LatentHeads,
+    Model,
+    StateLayer,
+)
 
 
 @dataclass(frozen=True)
@@ -270,7 +64,7 @@ class Predictor:
     """Seconds of kernels and steps."""
 
     kernels: Kernels = NOW
-    machine: Machine = Machine()
+    machine: Machine = H200
 
     @property
     def edge(self) -> float:
@@ -546,22 +340,6 @@ class Predictor:
         return (linear + attention) / self.machine.operations_per_s
 
 
-MODELS = {
-    "0.6B": Model(1024, 3072, 28, 16, 8, 128, 151936),
-    "1B": Model(2048, 8192, 16, 32, 8, 64, 128256),
-    "8B": Model(4096, 14336, 32, 32, 8, 128, 128256),
-}
-KERNEL_SHAPES = {"qwen3-0.6b": "0.6B", "llama-3.2-1b": "1B", "llama-3.1-8b": "8B"}
-LATENT_SHAPES = {"deepseek-v2-lite": LatentHeads(16), "glm-4.7-flash": LatentHeads(20)}
-STATE_SHAPES = {
-    "short_convolution lfm2-1.2b": StateLayer(2 * 2048, 4 * 2048, 1, 1, 2, 1),
-    "mamba granite-4-h-tiny": StateLayer.mamba(48),
-    "mamba granite-4-h-small": StateLayer.mamba(128),
-    "delta_rule qwen3-next": StateLayer.delta(16, 32, 128),
-}
-BITS = {"bf16": 16, "fp8": 8.5, "q8": 8.25, "q4": 4.5, "nvfp4": 5, "q8_0": 8.5, "q4_k": 5}
-
-
 def predict_kernel(name: str, predictor: Predictor | None = None) -> float | None:
     """Of a row of bench/cuda/kernels.cc, whose launches follow one another in a graph."""
     predictor = predictor or Predictor()
@@ -600,7 +378,7 @@ def predict_kernel(name: str, predictor: Predictor | None = None) -> float | Non
 
 def machine_of(limits: dict[str, Any] | None) -> Machine:
     """With the limits that were measured, if there are any."""
-    return replace(Machine(), **(limits or {}))
+    return replace(H200, **(limits or {}))
 
 
 def predict_figure(

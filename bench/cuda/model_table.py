@@ -12,18 +12,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from model import (
-    BEFORE,
-    BITS,
-    LATENT_SHAPES,
-    LONGER,
-    MODELS,
-    NOW,
-    RECORDS,
-    WORKER,
-    Model,
-    Predictor,
-)
+from model import Predictor
+from model_machine import BEFORE, LONGER, NOW, RECORDS, WORKER
+from model_sizes import BITS, LATENT_SHAPES, MODELS, Model
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "bench/results/cuda_model.md"
@@ -128,7 +119,8 @@ def table() -> str:
         "# Predicted times on an H200",
         "",
         "Written by `python bench/cuda/model_table.py --write`. **Times are predicted, not "
-        "measured**: the model and its constants are in `model.py` beside that file. Edges and "
+        "measured**: the model and its constants are in `model.py` and `model_machine.py` beside "
+        "that file. Edges and "
         "the bandwidth within reach are those of an H100, which has run the kernels since "
         "([gpu.md](gpu.md)). A share is the least time "
         "that bandwidth or peak allows, divided by the prediction. Decode is at a context of 256 "

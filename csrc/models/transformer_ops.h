@@ -2,11 +2,11 @@
 //
 // Row-wise operations in front of a linear are only remembered; the linear's threads run them on
 // the rows they are about to read, while these are in their caches. Implemented in
-// transformer_forward.cc (a layer), transformer_experts.cc (its experts), transformer_latent.cc
-// (latent attention), transformer_key_choice.cc (a choice of keys), transformer_delta.cc (linear
-// attention), transformer_layer_inputs.cc (inputs of layers), transformer_streams.cc (residual
-// streams and LAuReL), transformer_states.cc (hidden states) and transformer_draft.cc (the entry of
-// a draft head). Lives as long as the forward.
+// transformer_forward.cc (a layer), transformer_linears.cc (its products), transformer_experts.cc
+// (its experts), transformer_latent.cc (latent attention), transformer_key_choice.cc (a choice of
+// keys), transformer_delta.cc (linear attention), transformer_layer_inputs.cc (inputs of layers),
+// transformer_streams.cc (residual streams and LAuReL), transformer_states.cc (hidden states) and
+// transformer_draft.cc (the entry of a draft head). Lives as long as the forward.
 #pragma once
 
 #include <array>

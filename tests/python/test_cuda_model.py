@@ -11,6 +11,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "cuda"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import model
+import model_machine
+import model_sizes
 import model_table
 from model_shapes import SHAPES
 
@@ -18,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_no_prediction_is_faster_than_the_machine() -> None:
-    for shape in model.MODELS.values():
-        for kernels in (model.BEFORE, model.NOW):
+    for shape in model_sizes.MODELS.values():
+        for kernels in (model_machine.BEFORE, model_machine.NOW):
             predictor = model.Predictor(kernels)
             for rows in (1, 8, 64, 256):
                 for keys in (1, 256, 8192):
@@ -28,20 +30,21 @@ def test_no_prediction_is_faster_than_the_machine() -> None:
 
 
 def test_more_loads_in_flight_and_fewer_latencies_are_faster() -> None:
-    shape = model.MODELS["0.6B"]
+    shape = model_sizes.MODELS["0.6B"]
     for worse in ({"attention_loads": 1}, {"gemv_latencies": 2}, {"rope_latencies": 4}):
-        good = model.FIXED if "attention_loads" in worse else model.NOW  # without DecodeWorker
+        good = model_machine.NOW
+        if "attention_loads" in worse:
+            good = model_machine.FIXED  # without DecodeWorker
         rows = 1 if "gemv_latencies" in worse else 64
         slower = model.Predictor(replace(good, **worse)).decode(rows, 1024, shape)
         assert slower > model.Predictor(good).decode(rows, 1024, shape)
 
 
 def test_weights_of_the_shapes() -> None:
-    assert {name: model.Model.of(SHAPES[key]) for key, name in model.KERNEL_SHAPES.items()} == (
-        model.MODELS
-    )
-    assert model.MODELS["0.6B"].weights == pytest.approx(0.6e9, rel=0.01)
-    assert model.MODELS["8B"].weights == pytest.approx(7.5e9, rel=0.01)
+    shapes = model_sizes.KERNEL_SHAPES.items()
+    assert {name: model_sizes.Model.of(SHAPES[key]) for key, name in shapes} == model_sizes.MODELS
+    assert model_sizes.MODELS["0.6B"].weights == pytest.approx(0.6e9, rel=0.01)
+    assert model_sizes.MODELS["8B"].weights == pytest.approx(7.5e9, rel=0.01)
 
 
 def test_a_limit_that_was_measured_replaces_the_constant() -> None:
@@ -79,7 +82,7 @@ def test_the_rows_of_the_benchmark_have_predictions() -> None:
 
 
 def test_states_are_moved_at_the_speed_of_memory_where_there_are_many() -> None:
-    for name, layer in model.STATE_SHAPES.items():
+    for name, layer in model_sizes.STATE_SHAPES.items():
         one, many = (model.predict_kernel(f"{name} rows={rows}") for rows in (1, 256))
         least = 256 * 8 * layer.state / model.Machine().bytes_per_s
         assert one is not None
@@ -89,9 +92,9 @@ def test_states_are_moved_at_the_speed_of_memory_where_there_are_many() -> None:
 
 def test_norms_are_in_products_where_that_is_faster() -> None:
     for shape in ("qwen3-0.6b", "llama-3.2-1b", "llama-3.1-8b"):
-        hidden = model.MODELS[model.KERNEL_SHAPES[shape]].hidden
+        hidden = model_sizes.MODELS[model_sizes.KERNEL_SHAPES[shape]].hidden
         for product in ("bf16 {} qkv", "bf16 {} gate_up", "q4 {} qkv", "q4 {} gate_up"):
-            bits = model.BITS[product.split()[0]]
+            bits = model_sizes.BITS[product.split()[0]]
             if not model.has_norm_in_product(hidden, bits):
                 continue  # measured, not predicted
             name = product.format(shape)
@@ -105,18 +108,18 @@ def test_norms_are_in_products_where_that_is_faster() -> None:
 def test_the_constants_are_those_of_the_kernels() -> None:
     folder = ROOT / "csrc/kernels/cuda"
     items = (folder / "decode_items.cuh").read_text()
-    assert f"kMinSplit = {model.NOW.min_split};" in items
+    assert f"kMinSplit = {model_machine.NOW.min_split};" in items
     assert f"kMaxSplit = {model.MAX_SPLIT};" in items
     assert f"kTargetSplits = {model.SPLITS};" in items
     assert f"kShortRow = {model.SHORT_ROW};" in items
-    assert model.NOW.long_min_split == 2 * model.NOW.min_split
+    assert model_machine.NOW.long_min_split == 2 * model_machine.NOW.min_split
     lanes = (folder / "decode_lanes.cuh").read_text()
     assert f"kUnroll = {model.KEYS_AT_ONCE};" in lanes
     assert f"kLanesThreads = {model.THREADS};" in lanes
-    assert model.FIXED.attention_loads == model.KEYS_AT_ONCE
+    assert model_machine.FIXED.attention_loads == model.KEYS_AT_ONCE
     forward = (ROOT / "csrc/models/cuda/decoder_forward.cc").read_text()
-    assert f"kNormInProduct = {model.NORM_IN_PRODUCT};" in forward
-    assert f"kNormInQuantizedProduct = {model.NORM_IN_QUANTIZED_PRODUCT};" in forward
+    assert f"kNormInProduct = {model_machine.NORM_IN_PRODUCT};" in forward
+    assert f"kNormInQuantizedProduct = {model_machine.NORM_IN_QUANTIZED_PRODUCT};" in forward
     warpgroups = (folder / "warpgroup_gemm.cu").read_text()
     for tile in model.WARPGROUP_TILES:
         assert f"{{  // {tile.weight_rows} and {tile.x_rows}\n" in warpgroups

@@ -43,7 +43,8 @@ def checkout(tmp_path: Path) -> Path:
         shutil.copy(ROOT / "tools" / name, tmp_path / "tools")
     for name in ("bench/cuda", "bench/results"):
         (tmp_path / name).mkdir(parents=True)
-    shutil.copy(ROOT / "bench/cuda/model.py", tmp_path / "bench/cuda")
+    for name in ("model.py", "model_machine.py", "model_sizes.py"):
+        shutil.copy(ROOT / "bench/cuda" / name, tmp_path / "bench/cuda")
     micro = tmp_path / "micro.json"
     micro.write_text(json.dumps(MICRO))
     (tmp_path / "stages.sh").write_text(STAGES.replace("{micro}", str(micro)))

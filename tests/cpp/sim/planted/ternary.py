@@ -24,7 +24,7 @@ BUGS = [
     _bug("on CUDA the norm in front of the last product is left out",
          "models/cuda/decoder_forward.cc",
          "      NormalizeWithin(layer, NormRole::kFfnDown, buffers_.activated);\n", "", CUDA),
-    _bug("on the CPU, too", "models/transformer_forward.cc",
+    _bug("on the CPU, too", "models/transformer_linears.cc",
          "      NormalizeWithin(layer, NormRole::kFfnDown, buffers_.ffn);\n", "", CUDA),
     _bug("on the CPU the first row alone is normalized", "models/transformer_forward.cc",
          "  args.dim = config_.norm_within_size(config_.layers[layer], role);\n",
