@@ -14,7 +14,7 @@ import pytest
 from mlc_native import AsyncMLCEngine, EngineConfig, MLCEngine, SyncMLCEngine
 from mlc_native.errors import InvalidConfig, LoadError
 from mlc_native.support import model_source
-from mlc_native.support.model_source import resolve_model
+from mlc_native.support.model_source import resolve_adapter, resolve_model
 
 MakeModel = Callable[..., str]
 pytestmark = pytest.mark.both_step_kinds
@@ -247,3 +247,37 @@ def test_hub_ids_are_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert asked == [("org/name", None), ("org/name", "v1.0")]
     os.makedirs("org/name")
     assert resolve_model("org/name") == Path("org/name")  # a folder of that name wins
+
+
+def test_hub_ids_of_adapters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import huggingface_hub
+
+    asked: list[tuple[str, str | None, list[str]]] = []
+
+    def download(repo: str, *, revision: str | None, allow_patterns: list[str], **_: Any) -> str:
+        asked.append((repo, revision, allow_patterns))
+        if repo == "org/none":
+            raise OSError("no such repository")
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr(model_source, "hub_answers", lambda: True)
+    monkeypatch.chdir(tmp_path)
+    files = ["adapter_config.json", "adapter_model.safetensors"]
+    assert resolve_adapter("HF://org/name") == tmp_path
+    assert resolve_adapter("org/name@v1.0") == tmp_path
+    assert asked == [("org/name", None, files), ("org/name", "v1.0", files)]
+    with pytest.raises(LoadError, match="no such repository") as error:
+        resolve_adapter("org/none")
+    assert error.value.field == "adapter"
+    monkeypatch.setattr(model_source, "hub_answers", lambda: False)
+    with pytest.raises(LoadError, match="its cache does not have the adapter") as error:
+        resolve_adapter("org/none")
+    assert error.value.field == "adapter"
+    (tmp_path / "org" / "name").mkdir(parents=True)
+    assert resolve_adapter("org/name") == Path("org/name")  # a folder of that name wins
+    (tmp_path / "file").write_text("x")
+    for wrong in ("file", "missing", "~no_such_user/x", "x" * 5000, "a\0b"):
+        with pytest.raises(LoadError) as error:
+            resolve_adapter(wrong)
+        assert error.value.field == "adapter"
