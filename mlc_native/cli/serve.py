@@ -112,6 +112,15 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="for vLLM's users: X-Request-Id is always there",
     )
+    group.add_argument("--enable-lora", action="store_true", help="for vLLM's users: it always is")
+    group.add_argument(
+        "--lora-modules",
+        dest="adapters",
+        nargs="+",
+        default=argparse.SUPPRESS,
+        metavar="NAME=FOLDER",
+        help="as in vLLM: the same as --adapters",
+    )
     group.add_argument(
         "--generation-config",
         dest="sampling_defaults",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import signal
 import threading
@@ -18,6 +19,8 @@ from test_server_command import Process
 from test_server_command import start as start
 
 from mlc_native import AsyncMLCEngine
+from mlc_native.cli.overrides import engine_config_from_flags
+from mlc_native.cli.serve import add_arguments
 from mlc_native.errors import InvalidConfig
 from mlc_native.server import ServerConfig, create_app
 from mlc_native.server.models import Models, ServedModel
@@ -362,6 +365,15 @@ def test_the_command_of_several_models(
         listed = client.get("/v1/models").json()["data"]
         parents = {each["id"]: each["parent"] for each in listed}
         assert parents == {"one": None, "a": "one", "two": None, "b": "two"}
+
+
+def test_flags_of_vllm() -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    for flags in (["--adapters"], ["--enable-lora", "--lora-modules"]):
+        args = parser.parse_args(["demo", *flags, "a=b", "c=d"])
+        assert engine_config_from_flags(args).adapters == ["a=b", "c=d"]
+    assert engine_config_from_flags(parser.parse_args(["demo"])).adapters == []
 
 
 @pytest.mark.parametrize(
