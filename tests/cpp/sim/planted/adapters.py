@@ -21,14 +21,6 @@ BUGS = [
         focus=FOCUS,
     ),
     Bug(
-        "spaces of one salt are one space",
-        "kv/cache_space.h",
-        "auto operator<=>(const CacheSpace&) const = default;",
-        "auto operator<=>(const CacheSpace& other) const { return salt <=> other.salt; }\n"
-        "  bool operator==(const CacheSpace& other) const { return salt == other.salt; }",
-        focus=FOCUS,
-    ),
-    Bug(
         "a name that is loaded again has the number of before",
         "engine_adapters.cc",
         ".id = num_loaded_ + 1,",
