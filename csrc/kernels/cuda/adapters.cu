@@ -1,0 +1,185 @@
+// AddAdapters: two launches for at most kRowsAtOnce rows.
+//
+// Shrink: a block computes one element of the inner product of a row at a time, so that few rows
+// have work for many multiprocessors, or four elements of four rows, which share what is loaded.
+// Expand: a thread per element of y, of one row or of four. Rows of a block that follow one another
+// and have the same adapter are computed together; others one after another. The order of a sum is
+// the same in all of these: that of a thread's columns, its warp, and the warps.
+#include <algorithm>
+
+#include "kernels/cuda/adapters.h"
+#include "kernels/cuda/numbers.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace mlc_native::kernels::cuda {
+inline namespace adapters_cu {
+
+constexpr int kAdapterThreads = 128;
+constexpr int kAdapterWarps = kAdapterThreads / kWarp;
+constexpr int64_t kRowsAtOnce = 256;
+constexpr int64_t kFewAdapterRows = 32;  // up to which a block has one row
+constexpr int kManyRowsOfBlock = 4;
+constexpr unsigned kShrinkBlocks = 32;  // of a row, for all elements of its inner product
+constexpr unsigned kShrinkBlocksOfMany = 16;
+
+// The matrices of the adapter of a row; null: there are none.
+__device__ inline const AdapterMatrices* MatricesOf(const AddAdaptersArgs& args, int64_t row) {
+  const int64_t of = args.rows == nullptr ? row : args.rows[row];
+  const AdapterMatrices* const adapter = args.adapters[of];
+  return adapter == nullptr ? nullptr : adapter + args.linear;
+}
+
+// Calls f(matrices, first row, number of rows) for those of the block's kRows rows that have an
+// adapter that changes the linear. The same calls for all threads of the block.
+template <int kRows, typename F>
+__device__ inline void ForRowsOfAdapters(const AddAdaptersArgs& args, const F& f) {
+  int64_t row = static_cast<int64_t>(blockIdx.y) * kRows;
+  const int64_t end = min(row + kRows, args.m);
+  while (row < end) {
+    const AdapterMatrices* const matrices = MatricesOf(args, row);
+    const int64_t first = row++;
+    while (row < end && MatricesOf(args, row) == matrices) ++row;
+    if (matrices != nullptr && matrices->rank > 0) {
+      f(*matrices, first, static_cast<int>(row - first));
+    }
+  }
+}
+
+// workspace[i, r] = down[r] . x[i]
+template <typename T, int kRows, int kElements>
+__global__ void __launch_bounds__(kAdapterThreads)
+    ShrinkKernel(const __grid_constant__ AddAdaptersArgs args) {
+  static_assert(kVector % kElements == 0 && kRows * kElements <= kAdapterThreads);
+  __shared__ float shared[kAdapterWarps][kRows * kElements];
+  WaitForPrevious();
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  ForRowsOfAdapters<kRows>(args, [&](const AdapterMatrices& matrices, int64_t first, int count) {
+    const T* x = static_cast<const T*>(args.x) + first * args.ldx;
+    for (int64_t element = static_cast<int64_t>(blockIdx.x) * kElements; element < matrices.rank;
+         element += static_cast<int64_t>(gridDim.x) * kElements) {
+      const T* down = static_cast<const T*>(matrices.down) + element * args.k;
+      float sums[kRows][kElements] = {};
+#pragma unroll(kRows == 1 ? 4 : 1)
+      for (int64_t column = threadIdx.x * kVector; column < args.k;
+           column += kAdapterThreads * kVector) {
+        float w[kElements][kVector];
+#pragma unroll
+        for (int e = 0; e < kElements; ++e) LoadFloats(down + e * args.k + column, w[e]);
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          float values[kVector];
+          LoadFloats(x + min(r, count - 1) * args.ldx + column, values);
+#pragma unroll
+          for (int e = 0; e < kElements; ++e) {
+#pragma unroll
+            for (int j = 0; j < kVector; ++j) sums[r][e] = fmaf(w[e][j], values[j], sums[r][e]);
+          }
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+        for (int e = 0; e < kElements; ++e) {
+          const float sum = ReduceWarp(sums[r][e], Plus());
+          if (threadIdx.x % kWarp == 0) shared[warp][r * kElements + e] = sum;
+        }
+      }
+      __syncthreads();
+      const int i = static_cast<int>(threadIdx.x);
+      if (i < count * kElements) {
+        float sum = shared[0][i];
+#pragma unroll
+        for (int other = 1; other < kAdapterWarps; ++other) sum += shared[other][i];
+        args.workspace[(first + i / kElements) * kMaxDeviceRank + element + i % kElements] = sum;
+      }
+      __syncthreads();  // shared memory goes to the next elements
+    }
+  });
+}
+
+// y[i] += up . workspace[i]
+template <typename T, typename Y, int kRows>
+__global__ void __launch_bounds__(kAdapterThreads)
+    ExpandKernel(const __grid_constant__ AddAdaptersArgs args) {
+  constexpr int kSums = 4;  // that do not wait for each other
+  WaitForPrevious();
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kAdapterThreads + threadIdx.x;
+  if (column >= args.n) return;
+  ForRowsOfAdapters<kRows>(args, [&](const AdapterMatrices& matrices, int64_t first, int count) {
+    const T* up = static_cast<const T*>(matrices.up) + column * matrices.rank;
+    const float* inner = args.workspace + first * kMaxDeviceRank;
+    float sums[kRows][kSums] = {};
+#pragma unroll(kRows == 1 ? 4 : 1)
+    for (int64_t element = 0; element < matrices.rank; element += kVector) {
+      float w[kVector];
+      LoadFloats(up + element, w);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        float values[kVector];
+        LoadFloats(inner + min(r, count - 1) * kMaxDeviceRank + element, values);
+#pragma unroll
+        for (int j = 0; j < kVector; ++j) {
+          sums[r][j % kSums] = fmaf(w[j], values[j], sums[r][j % kSums]);
+        }
+      }
+    }
+    Y* y = static_cast<Y*>(args.y) + first * args.ldy + column;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (r >= count) continue;
+      const float sum = (sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]);
+      y[r * args.ldy] = FromFloat<Y>(ToFloat(y[r * args.ldy]) + sum);
+    }
+  });
+}
+
+template <typename T, typename Y>
+void LaunchForRows(const AddAdaptersArgs& args, Stream stream) {
+  const bool is_few = args.m <= kFewAdapterRows;
+  const auto groups =
+      static_cast<unsigned>(is_few ? args.m : (args.m + kManyRowsOfBlock - 1) / kManyRowsOfBlock);
+  const auto columns = static_cast<unsigned>((args.n + kAdapterThreads - 1) / kAdapterThreads);
+  const LaunchShape shrink{.grid = dim3(is_few ? kShrinkBlocks : kShrinkBlocksOfMany, groups),
+                           .threads = kAdapterThreads};
+  const LaunchShape expand{.grid = dim3(columns, groups), .threads = kAdapterThreads};
+  if (is_few) {
+    Launch(ShrinkKernel<T, 1, 1>, shrink, stream, args);
+    Launch(ExpandKernel<T, Y, 1>, expand, stream, args);
+  } else {
+    Launch(ShrinkKernel<T, kManyRowsOfBlock, 4>, shrink, stream, args);
+    Launch(ExpandKernel<T, Y, kManyRowsOfBlock>, expand, stream, args);
+  }
+}
+
+}  // namespace adapters_cu
+
+int64_t AdapterWorkspaceFloats(int64_t max_rows) {
+  return std::min(max_rows, kRowsAtOnce) * kMaxDeviceRank;
+}
+
+void AddAdapters(const AddAdaptersArgs& args, Stream stream) {
+  MLC_CHECK(args.k > 0 && args.k % kVector == 0 && args.ldx % kVector == 0 && args.n > 0)
+      << args.n << " x " << args.k << ", rows of " << args.ldx;
+  WithActivationType(args.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    for (int64_t first = 0; first < args.m; first += kRowsAtOnce) {
+      AddAdaptersArgs part = args;
+      part.m = std::min(kRowsAtOnce, args.m - first);
+      if (args.rows != nullptr) {
+        part.rows += first;
+      } else {
+        part.adapters += first;
+      }
+      part.x = static_cast<const T*>(args.x) + first * args.ldx;
+      if (args.float_output) {
+        part.y = static_cast<float*>(args.y) + first * args.ldy;
+        LaunchForRows<T, float>(part, stream);
+      } else {
+        part.y = static_cast<T*>(args.y) + first * args.ldy;
+        LaunchForRows<T, T>(part, stream);
+      }
+    }
+  });
+}
+
+}  // namespace mlc_native::kernels::cuda
