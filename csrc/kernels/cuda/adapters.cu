@@ -1,10 +1,10 @@
 // AddAdapters: two launches for at most kRowsAtOnce rows.
 //
-// Shrink: a block computes one element of the inner product of a row at a time, so that few rows
-// have work for many multiprocessors, or four elements of four rows, which share what is loaded.
-// Expand: a thread per element of y, of one row or of four. Rows of a block that follow one another
-// and have the same adapter are computed together; others one after another. The order of a sum is
-// the same in all of these: that of a thread's columns, its warp, and the warps.
+// Shrink: a block computes kElements elements of the inner product of a row at a time, or of four
+// rows, which share what is loaded. Expand: a thread per element of y, of one row or of four. Rows
+// of a block that follow one another and have the same adapter are computed together; others one
+// after another. The order of a sum is the same in all of these: that of a thread's columns, its
+// warp, and the warps; in Expand that of four sums of every fourth product.
 #include <algorithm>
 
 #include "kernels/cuda/adapters.h"
@@ -17,10 +17,11 @@ inline namespace adapters_cu {
 constexpr int kAdapterThreads = 128;
 constexpr int kAdapterWarps = kAdapterThreads / kWarp;
 constexpr int64_t kRowsAtOnce = 256;
-constexpr int64_t kFewAdapterRows = 32;  // up to which a block has one row
+constexpr int64_t kFewAdapterRows = 16;  // up to which a block has one row
 constexpr int kManyRowsOfBlock = 4;
-constexpr unsigned kShrinkBlocks = 32;  // of a row, for all elements of its inner product
-constexpr unsigned kShrinkBlocksOfMany = 16;
+constexpr int kElements = 4;           // that a block of Shrink computes at once
+constexpr unsigned kShrinkBlocks = 8;  // of the same rows
+static_assert(kVector % kElements == 0 && kManyRowsOfBlock * kElements <= kAdapterThreads);
 
 // The matrices of the adapter of a row; null: there are none.
 __device__ inline const AdapterMatrices* MatricesOf(const AddAdaptersArgs& args, int64_t row) {
@@ -46,10 +47,9 @@ __device__ inline void ForRowsOfAdapters(const AddAdaptersArgs& args, const F& f
 }
 
 // workspace[i, r] = down[r] . x[i]
-template <typename T, int kRows, int kElements>
+template <typename T, int kRows>
 __global__ void __launch_bounds__(kAdapterThreads)
     ShrinkKernel(const __grid_constant__ AddAdaptersArgs args) {
-  static_assert(kVector % kElements == 0 && kRows * kElements <= kAdapterThreads);
   __shared__ float shared[kAdapterWarps][kRows * kElements];
   WaitForPrevious();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kAdapterThreads)
          element += static_cast<int64_t>(gridDim.x) * kElements) {
       const T* down = static_cast<const T*>(matrices.down) + element * args.k;
       float sums[kRows][kElements] = {};
-#pragma unroll(kRows == 1 ? 4 : 1)
+#pragma unroll(kRows == 1 ? 2 : 1)
       for (int64_t column = threadIdx.x * kVector; column < args.k;
            column += kAdapterThreads * kVector) {
         float w[kElements][kVector];
@@ -139,14 +139,13 @@ void LaunchForRows(const AddAdaptersArgs& args, Stream stream) {
   const auto groups =
       static_cast<unsigned>(is_few ? args.m : (args.m + kManyRowsOfBlock - 1) / kManyRowsOfBlock);
   const auto columns = static_cast<unsigned>((args.n + kAdapterThreads - 1) / kAdapterThreads);
-  const LaunchShape shrink{.grid = dim3(is_few ? kShrinkBlocks : kShrinkBlocksOfMany, groups),
-                           .threads = kAdapterThreads};
+  const LaunchShape shrink{.grid = dim3(kShrinkBlocks, groups), .threads = kAdapterThreads};
   const LaunchShape expand{.grid = dim3(columns, groups), .threads = kAdapterThreads};
   if (is_few) {
-    Launch(ShrinkKernel<T, 1, 1>, shrink, stream, args);
+    Launch(ShrinkKernel<T, 1>, shrink, stream, args);
     Launch(ExpandKernel<T, Y, 1>, expand, stream, args);
   } else {
-    Launch(ShrinkKernel<T, kManyRowsOfBlock, 4>, shrink, stream, args);
+    Launch(ShrinkKernel<T, kManyRowsOfBlock>, shrink, stream, args);
     Launch(ExpandKernel<T, Y, kManyRowsOfBlock>, expand, stream, args);
   }
 }
