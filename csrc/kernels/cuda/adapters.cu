@@ -46,10 +46,23 @@ __device__ inline void ForRowsOfAdapters(const AddAdaptersArgs& args, const F& f
   }
 }
 
+// Of a matrix of an adapter, whose address the compiler does not know to be of global memory.
+template <typename T>
+__device__ inline RawVector8<T> LoadMatrix(const T* from) {
+  RawVector8<T> raw;
+#pragma unroll
+  for (int i = 0; i < RawVector8<T>::kParts; ++i) {
+    raw.parts[i] = LoadStreamed(reinterpret_cast<const uint4*>(from) + i);
+  }
+  return raw;
+}
+
 // workspace[i, r] = down[r] . x[i]
 template <typename T, int kRows>
 __global__ void __launch_bounds__(kAdapterThreads)
     ShrinkKernel(const __grid_constant__ AddAdaptersArgs args) {
+  constexpr int kAhead = kRows == 1 ? 2 : 1;  // vectors of a thread that are loaded at once
+  constexpr int64_t kStep = kAdapterThreads * kVector;
   __shared__ float shared[kAdapterWarps][kRows * kElements];
   WaitForPrevious();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -59,20 +72,35 @@ __global__ void __launch_bounds__(kAdapterThreads)
          element += static_cast<int64_t>(gridDim.x) * kElements) {
       const T* down = static_cast<const T*>(matrices.down) + element * args.k;
       float sums[kRows][kElements] = {};
-#pragma unroll(kRows == 1 ? 2 : 1)
-      for (int64_t column = threadIdx.x * kVector; column < args.k;
-           column += kAdapterThreads * kVector) {
-        float w[kElements][kVector];
+      for (int64_t begin = threadIdx.x * kVector; begin < args.k; begin += kAhead * kStep) {
+        RawVector8<T> of_down[kAhead][kElements];
+        RawVector8<T> of_x[kAhead][kRows];
 #pragma unroll
-        for (int e = 0; e < kElements; ++e) LoadFloats(down + e * args.k + column, w[e]);
+        for (int i = 0; i < kAhead; ++i) {
+          const int64_t column = min(begin + i * kStep, args.k - kVector);
 #pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-          float values[kVector];
-          LoadFloats(x + min(r, count - 1) * args.ldx + column, values);
+          for (int e = 0; e < kElements; ++e)
+            of_down[i][e] = LoadMatrix(down + e * args.k + column);
 #pragma unroll
-          for (int e = 0; e < kElements; ++e) {
+          for (int r = 0; r < kRows; ++r) {
+            of_x[i][r] = LoadRaw(x + min(r, count - 1) * args.ldx + column);
+          }
+        }
 #pragma unroll
-            for (int j = 0; j < kVector; ++j) sums[r][e] = fmaf(w[e][j], values[j], sums[r][e]);
+        for (int i = 0; i < kAhead; ++i) {
+          if (begin + i * kStep >= args.k) continue;
+          float w[kElements][kVector];
+#pragma unroll
+          for (int e = 0; e < kElements; ++e) ToFloats(of_down[i][e], w[e]);
+#pragma unroll
+          for (int r = 0; r < kRows; ++r) {
+            float values[kVector];
+            ToFloats(of_x[i][r], values);
+#pragma unroll
+            for (int e = 0; e < kElements; ++e) {
+#pragma unroll
+              for (int j = 0; j < kVector; ++j) sums[r][e] = fmaf(w[e][j], values[j], sums[r][e]);
+            }
           }
         }
       }
@@ -101,7 +129,8 @@ __global__ void __launch_bounds__(kAdapterThreads)
 template <typename T, typename Y, int kRows>
 __global__ void __launch_bounds__(kAdapterThreads)
     ExpandKernel(const __grid_constant__ AddAdaptersArgs args) {
-  constexpr int kSums = 4;  // that do not wait for each other
+  constexpr int kSums = 4;                    // that do not wait for each other
+  constexpr int kAhead = kRows == 1 ? 4 : 1;  // vectors that are loaded at once
   WaitForPrevious();
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kAdapterThreads + threadIdx.x;
   if (column >= args.n) return;
@@ -109,17 +138,31 @@ __global__ void __launch_bounds__(kAdapterThreads)
     const T* up = static_cast<const T*>(matrices.up) + column * matrices.rank;
     const float* inner = args.workspace + first * kMaxDeviceRank;
     float sums[kRows][kSums] = {};
-#pragma unroll(kRows == 1 ? 4 : 1)
-    for (int64_t element = 0; element < matrices.rank; element += kVector) {
-      float w[kVector];
-      LoadFloats(up + element, w);
+    for (int64_t begin = 0; begin < matrices.rank; begin += kAhead * kVector) {
+      RawVector8<T> of_up[kAhead];
+      RawVector8<float> of_inner[kAhead][kRows];
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        float values[kVector];
-        LoadFloats(inner + min(r, count - 1) * kMaxDeviceRank + element, values);
+      for (int i = 0; i < kAhead; ++i) {
+        const int64_t element = min(begin + i * kVector, matrices.rank - kVector);
+        of_up[i] = LoadMatrix(up + element);
 #pragma unroll
-        for (int j = 0; j < kVector; ++j) {
-          sums[r][j % kSums] = fmaf(w[j], values[j], sums[r][j % kSums]);
+        for (int r = 0; r < kRows; ++r) {
+          of_inner[i][r] = LoadRaw(inner + min(r, count - 1) * kMaxDeviceRank + element);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        if (begin + i * kVector >= matrices.rank) continue;
+        float w[kVector];
+        ToFloats(of_up[i], w);
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          float values[kVector];
+          ToFloats(of_inner[i][r], values);
+#pragma unroll
+          for (int j = 0; j < kVector; ++j) {
+            sums[r][j % kSums] = fmaf(w[j], values[j], sums[r][j % kSums]);
+          }
         }
       }
     }
