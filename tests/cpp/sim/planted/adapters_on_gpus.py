@@ -7,6 +7,7 @@ from planted.bug import Bug
 CUDA = "kernels/cuda/adapters.cu"
 LAYERS = "models/cuda/decoder_forward.cc"
 PACK = "models/cuda/cuda_adapter.cc"
+ADD = "models/cuda/decoder_adapters.cc"
 INPUTS = "models/cuda/step_inputs.cc"
 STEPS = "models/cuda/cuda_steps.cc"
 KERNELS = "cuda_test AdaptersTest.*"
@@ -39,12 +40,13 @@ BUGS = [
          "has_activation && !HasAdapters()", "has_activation", BITS),
     _bug("the residual gets what a block gives without it", LAYERS,
          "num_rows_ > 1 || HasAdapters() ||", "num_rows_ > 1 ||", BITS),
-    _bug("rows that are kept have the adapters of the first ones", "models/cuda/decoder_adapters.cc",
+    _bug("rows that are kept have the adapters of the first ones", ADD,
          "has_kept_rows() ? batch_.logits_rows : nullptr", "nullptr", STATES),
     _bug("rows without one have that of a step before", INPUTS,
          "  std::ranges::fill(arrays.adapters, nullptr);\n", "", ANSWERS),
     _bug("steps with and without them share a graph", STEPS,
          ".adapters = inputs.adapters", ".adapters = nullptr", GRAPHS),
     _bug("memory is free before the last step has read it", STEPS,
-         "adapters_.Release(++num_collected_);", "adapters_.Release(++num_collected_ + 1);", MEMORY),
+         "adapters_.Release(++num_collected_);", "adapters_.Release(++num_collected_ + 1);",
+         MEMORY),
 ]  # fmt: skip
