@@ -1,10 +1,10 @@
-// AddAdapters: two launches for at most kRowsAtOnce rows.
+// AddAdapters: two launches for at most kAdapterRows rows.
 //
-// Shrink: a block computes kElements elements of the inner product of a row at a time, or of four
-// rows, which share what is loaded. Expand: a thread per element of y, of one row or of four. Rows
-// of a block that follow one another and have the same adapter are computed together; others one
-// after another. The order of a sum is the same in all of these: that of a thread's columns, its
-// warp, and the warps; in Expand that of four sums of every fourth product.
+// Shrink: a block computes kElementsAtOnce elements of the inner product of a row at a time, or of
+// four rows, which share what is loaded. Expand: a thread per element of y, of one row or of four.
+// Rows of a block that follow one another and have the same adapter are computed together; others
+// one after another. The order of a sum is the same in all of these: that of a thread's columns,
+// its warp, and the warps; in Expand that of four sums of every fourth product.
 #include <algorithm>
 
 #include "kernels/cuda/adapters.h"
@@ -16,12 +16,13 @@ inline namespace adapters_cu {
 
 constexpr int kAdapterThreads = 128;
 constexpr int kAdapterWarps = kAdapterThreads / kWarp;
-constexpr int64_t kRowsAtOnce = 256;
+constexpr int64_t kAdapterRows = 256;
 constexpr int64_t kFewAdapterRows = 16;  // up to which a block has one row
 constexpr int kManyRowsOfBlock = 4;
-constexpr int kElements = 4;           // that a block of Shrink computes at once
+constexpr int kElementsAtOnce = 4;     // that a block of Shrink computes at once
 constexpr unsigned kShrinkBlocks = 8;  // of the same rows
-static_assert(kVector % kElements == 0 && kManyRowsOfBlock * kElements <= kAdapterThreads);
+static_assert(kVector % kElementsAtOnce == 0 &&
+              kManyRowsOfBlock * kElementsAtOnce <= kAdapterThreads);
 
 // The matrices of the adapter of a row; null: there are none.
 __device__ inline const AdapterMatrices* MatricesOf(const AddAdaptersArgs& args, int64_t row) {
@@ -63,23 +64,23 @@ __global__ void __launch_bounds__(kAdapterThreads)
     ShrinkKernel(const __grid_constant__ AddAdaptersArgs args) {
   constexpr int kAhead = kRows == 1 ? 2 : 1;  // vectors of a thread that are loaded at once
   constexpr int64_t kStep = kAdapterThreads * kVector;
-  __shared__ float shared[kAdapterWarps][kRows * kElements];
+  __shared__ float shared[kAdapterWarps][kRows * kElementsAtOnce];
   WaitForPrevious();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   ForRowsOfAdapters<kRows>(args, [&](const AdapterMatrices& matrices, int64_t first, int count) {
     const T* x = static_cast<const T*>(args.x) + first * args.ldx;
-    for (int64_t element = static_cast<int64_t>(blockIdx.x) * kElements; element < matrices.rank;
-         element += static_cast<int64_t>(gridDim.x) * kElements) {
+    for (int64_t element = static_cast<int64_t>(blockIdx.x) * kElementsAtOnce;
+         element < matrices.rank; element += static_cast<int64_t>(gridDim.x) * kElementsAtOnce) {
       const T* down = static_cast<const T*>(matrices.down) + element * args.k;
-      float sums[kRows][kElements] = {};
+      float sums[kRows][kElementsAtOnce] = {};
       for (int64_t begin = threadIdx.x * kVector; begin < args.k; begin += kAhead * kStep) {
-        RawVector8<T> of_down[kAhead][kElements];
+        RawVector8<T> of_down[kAhead][kElementsAtOnce];
         RawVector8<T> of_x[kAhead][kRows];
 #pragma unroll
         for (int i = 0; i < kAhead; ++i) {
           const int64_t column = min(begin + i * kStep, args.k - kVector);
 #pragma unroll
-          for (int e = 0; e < kElements; ++e)
+          for (int e = 0; e < kElementsAtOnce; ++e)
             of_down[i][e] = LoadMatrix(down + e * args.k + column);
 #pragma unroll
           for (int r = 0; r < kRows; ++r) {
@@ -89,15 +90,15 @@ __global__ void __launch_bounds__(kAdapterThreads)
 #pragma unroll
         for (int i = 0; i < kAhead; ++i) {
           if (begin + i * kStep >= args.k) continue;
-          float w[kElements][kVector];
+          float w[kElementsAtOnce][kVector];
 #pragma unroll
-          for (int e = 0; e < kElements; ++e) ToFloats(of_down[i][e], w[e]);
+          for (int e = 0; e < kElementsAtOnce; ++e) ToFloats(of_down[i][e], w[e]);
 #pragma unroll
           for (int r = 0; r < kRows; ++r) {
             float values[kVector];
             ToFloats(of_x[i][r], values);
 #pragma unroll
-            for (int e = 0; e < kElements; ++e) {
+            for (int e = 0; e < kElementsAtOnce; ++e) {
 #pragma unroll
               for (int j = 0; j < kVector; ++j) sums[r][e] = fmaf(w[e][j], values[j], sums[r][e]);
             }
@@ -107,18 +108,19 @@ __global__ void __launch_bounds__(kAdapterThreads)
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
 #pragma unroll
-        for (int e = 0; e < kElements; ++e) {
+        for (int e = 0; e < kElementsAtOnce; ++e) {
           const float sum = ReduceWarp(sums[r][e], Plus());
-          if (threadIdx.x % kWarp == 0) shared[warp][r * kElements + e] = sum;
+          if (threadIdx.x % kWarp == 0) shared[warp][r * kElementsAtOnce + e] = sum;
         }
       }
       __syncthreads();
       const int i = static_cast<int>(threadIdx.x);
-      if (i < count * kElements) {
+      if (i < count * kElementsAtOnce) {
         float sum = shared[0][i];
 #pragma unroll
         for (int other = 1; other < kAdapterWarps; ++other) sum += shared[other][i];
-        args.workspace[(first + i / kElements) * kMaxDeviceRank + element + i % kElements] = sum;
+        args.workspace[(first + i / kElementsAtOnce) * kMaxDeviceRank + element +
+                       i % kElementsAtOnce] = sum;
       }
       __syncthreads();  // shared memory goes to the next elements
     }
@@ -177,7 +179,7 @@ __global__ void __launch_bounds__(kAdapterThreads)
 }
 
 template <typename T, typename Y>
-void LaunchForRows(const AddAdaptersArgs& args, Stream stream) {
+void LaunchAdapters(const AddAdaptersArgs& args, Stream stream) {
   const bool is_few = args.m <= kFewAdapterRows;
   const auto groups =
       static_cast<unsigned>(is_few ? args.m : (args.m + kManyRowsOfBlock - 1) / kManyRowsOfBlock);
@@ -196,7 +198,7 @@ void LaunchForRows(const AddAdaptersArgs& args, Stream stream) {
 }  // namespace adapters_cu
 
 int64_t AdapterWorkspaceFloats(int64_t max_rows) {
-  return std::min(max_rows, kRowsAtOnce) * kMaxDeviceRank;
+  return std::min(max_rows, kAdapterRows) * kMaxDeviceRank;
 }
 
 void AddAdapters(const AddAdaptersArgs& args, Stream stream) {
@@ -204,9 +206,9 @@ void AddAdapters(const AddAdaptersArgs& args, Stream stream) {
       << args.n << " x " << args.k << ", rows of " << args.ldx;
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    for (int64_t first = 0; first < args.m; first += kRowsAtOnce) {
+    for (int64_t first = 0; first < args.m; first += kAdapterRows) {
       AddAdaptersArgs part = args;
-      part.m = std::min(kRowsAtOnce, args.m - first);
+      part.m = std::min(kAdapterRows, args.m - first);
       if (args.rows != nullptr) {
         part.rows += first;
       } else {
@@ -215,10 +217,10 @@ void AddAdapters(const AddAdaptersArgs& args, Stream stream) {
       part.x = static_cast<const T*>(args.x) + first * args.ldx;
       if (args.float_output) {
         part.y = static_cast<float*>(args.y) + first * args.ldy;
-        LaunchForRows<T, float>(part, stream);
+        LaunchAdapters<T, float>(part, stream);
       } else {
         part.y = static_cast<T*>(args.y) + first * args.ldy;
-        LaunchForRows<T, T>(part, stream);
+        LaunchAdapters<T, T>(part, stream);
       }
     }
   });
