@@ -40,7 +40,7 @@ class AdapterTargets {
   };
 
   AdapterTargets() = default;  // none
-  AdapterTargets(const ModelConfig& config, const WeightMap& map);
+  MLC_NATIVE_PRIVATE_API AdapterTargets(const ModelConfig& config, const WeightMap& map);
 
   // The targets of a module of the model; null if the layers have none of this name, which may
   // begin with any prefix that checkpoints of the family have.

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from adapter_folders import write_demo_adapters
+from fake_model import find_test_library
 
 from mlc_native import AsyncMLCEngine, EngineConfig, MLCEngine, SyncMLCEngine
 from mlc_native.errors import (
@@ -81,6 +82,18 @@ def test_every_interface_chooses_an_adapter(engine: MLCEngine) -> None:
         if chunk.choices
     ]  # fmt: skip
     assert "".join(pieces) == contents[1]
+
+
+def test_a_gpu_answers_with_adapters_as_the_cpu_does(folders: dict[str, Path]) -> None:
+    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
+    requests: list[Any] = ["Paris is", *({"prompt": "Paris is", "adapter": name} for name in "ab")]
+    answers = []
+    for device in ({"device": "cpu"}, {"device": "cuda:0", "model_lib": library}):
+        with MLCEngine("demo", adapters=folders, **device, **SETTINGS) as engine:
+            results = engine.generate(requests, temperature=0, max_tokens=4)
+            answers.append([each.text for each in results])
+    assert answers[0] == answers[1]
+    assert len(set(answers[0])) == 3
 
 
 def test_the_name_of_a_model_chooses_an_adapter(engine: MLCEngine) -> None:

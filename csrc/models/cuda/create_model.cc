@@ -320,10 +320,11 @@ std::unique_ptr<Model> LoadCudaModel(const ModelSource& source) {
   const WeightPlan plan = MakePlan(config, checkpoint, source);
   CheckExperts(plan);
   const KvFormat kv_format = ChooseKvFormat(source.kv_cache_dtype, plan.dtype);
+  auto adapter_targets = std::make_shared<const AdapterTargets>(config, plan.map);
   kernels::cuda::UseDevice(device);
   return std::make_unique<CudaModel>(std::move(config), LoadWeights(plan, source, device),
                                      kv_format, device, CudaModel::Lent(), source.deterministic,
-                                     source.log);
+                                     source.log, Peer(), std::move(adapter_targets));
 }
 
 }  // namespace mlc_native

@@ -108,13 +108,15 @@ struct CudaModel::Memory {
 };
 
 CudaModel::CudaModel(ModelConfig config, Weights weights, kernels::KvFormat kv_format, int device,
-                     Lent lent, bool deterministic, Log log, Peer peer)
+                     Lent lent, bool deterministic, Log log, Peer peer,
+                     std::shared_ptr<const AdapterTargets> adapter_targets)
     : config_(std::move(config)),
       weights_(std::move(weights)),
       lent_(std::move(lent)),
       view_(With(lent_, weights_->view())),
       kv_format_(kv_format),
       deterministic_(deterministic),
+      adapter_targets_(std::move(adapter_targets)),
       log_(std::move(log)),
       peer_(peer),
       device_(device) {
@@ -174,7 +176,8 @@ StepInputs::Limits CudaModel::MakeLimits(int64_t num_pages, int64_t max_num_rows
           .has_slots = config_.has_states(),
           .vocab_size = config_.vocab_size,
           .num_ids = config_.draft_head ? config_.draft_head->num_embeddings : config_.vocab_size,
-          .tile_rows = std::max<int64_t>(1, CudaDecoder::TileRows(config_))};
+          .tile_rows = std::max<int64_t>(1, CudaDecoder::TileRows(config_)),
+          .adapters = adapter_targets_.get()};
 }
 
 int64_t CudaModel::WorkspaceBytes(const StepInputs::Limits& limits) const {
@@ -231,6 +234,7 @@ LogitsView CudaModel::Forward(const ForwardBatch& batch) {
                  stream_.get());
     }
     stream_.Synchronize();
+    memory_->steps.HasRun();
   });
   return {.data = logits_.data(), .num_rows = rows, .vocab_size = config_.vocab_size};
 }
@@ -258,6 +262,12 @@ std::unique_ptr<TokenMemory> CudaModel::MakeTokenMemory(int32_t num_places) {
       throw NoMemory("tokens that steps leave for a drafter", static_cast<int64_t>(bytes), error);
     }
   });
+}
+
+std::shared_ptr<const AdapterLoader> CudaModel::adapter_loader() const {
+  if (adapter_targets_ == nullptr) return nullptr;
+  return std::make_shared<CudaAdapterLoader>(adapter_targets_, std::ssize(config_.layers),
+                                             view_.dtype, device_.index());
 }
 
 void CudaModel::ReceiveTokens(TokenMemory& memory) {

@@ -38,9 +38,11 @@ class CudaModel : public Model {
 
   // On device `device`, which is current and has the weights. As a `peer`, the model is one
   // device's part of a ShardedModel, which has its config and weights, and only the first one has
-  // all logits.
+  // all logits. `adapter_targets`: what adapters may change; null: the model takes none, as a peer
+  // and a draft head.
   CudaModel(ModelConfig config, Weights weights, kernels::KvFormat kv_format, int device, Lent lent,
-            bool deterministic, Log log, Peer peer = {});
+            bool deterministic, Log log, Peer peer = {},
+            std::shared_ptr<const AdapterTargets> adapter_targets = nullptr);
   ~CudaModel() override;
 
   const ModelMetadata& metadata() const override { return metadata_; }
@@ -52,6 +54,7 @@ class CudaModel : public Model {
   void CopyPages(std::span<const PageCopy> copies) override;
   std::unique_ptr<StateMemory> MakeStateMemory(int64_t num_rows, int64_t width) override;
   std::unique_ptr<TokenMemory> MakeTokenMemory(int32_t num_places) override;
+  std::shared_ptr<const AdapterLoader> adapter_loader() const override;
   CudaQueue* step_queue() override { return &queue_; }
   // As a peer: what the first device has in its memory for tokens becomes that of this one.
   void ReceiveTokens(TokenMemory& memory);
@@ -95,7 +98,8 @@ class CudaModel : public Model {
   const CudaDecoderWeights view_;  // of both
   const kernels::KvFormat kv_format_;
   const bool deterministic_;  // ModelSource
-  int64_t num_slots_ = 0;     // of states
+  const std::shared_ptr<const AdapterTargets> adapter_targets_;
+  int64_t num_slots_ = 0;  // of states
   const Log log_;
   const Peer peer_;
   ModelDevice device_;

@@ -40,6 +40,7 @@ size_t CudaSteps::SamplingBytes(int64_t vocab_size, int64_t max_num_logits) {
 void CudaSteps::Forward(const ForwardBatch& batch) {
   device_.Run([&] {
     CudaBatch inputs = inputs_.Upload(batch, num_drawn_, stream_);
+    adapters_.Hold(batch.sequences, num_sampled_);
     inputs.sampled = drawn_.tokens();
     const std::span<const int32_t> streams = inputs.streams.streams;
     if (!streams.empty() && !std::ranges::equal(streams, streams_)) {
@@ -52,7 +53,8 @@ void CudaSteps::Forward(const ForwardBatch& batch) {
                    .rows_at_once = decoder_.DecodeRowsAtOnce(inputs),
                    .sampled = inputs.sampled,
                    .states_out = inputs.streams.out,
-                   .target_states = inputs.target_states},
+                   .target_states = inputs.target_states,
+                   .adapters = inputs.adapters},
                   forward);
     } else {
       forward();
@@ -75,6 +77,7 @@ void CudaSteps::Sample(std::span<const TokenRow> rows) {
     args.guesses = drawn_.guesses();
     kernels::cuda::AcceptGuesses(args, stream_);
     drawn_.Submit(rows, inputs_.blocks(), stream_);
+    ++num_sampled_;
     num_drawn_ = static_cast<int64_t>(rows.size());
   });
 }
@@ -129,7 +132,10 @@ void CudaSteps::Draw(std::span<const TokenRow> rows) {
 }
 
 void CudaSteps::Collect(std::vector<DrawnToken>* tokens) {
-  device_.Run([&] { drawn_.Collect(tokens); });
+  device_.Run([&] {
+    drawn_.Collect(tokens);
+    adapters_.Release(++num_collected_);
+  });
 }
 
 void CudaSteps::WaitFor(CudaSteps& other) {

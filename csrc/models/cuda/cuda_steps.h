@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "models/cuda/cuda_adapter.h"
 #include "models/cuda/decode_graphs.h"
 #include "models/cuda/decoder.h"
 #include "models/cuda/drawn_tokens.h"
@@ -29,6 +30,8 @@ class CudaSteps : public StepQueue {
   void Sample(std::span<const TokenRow> rows) override;
   void Collect(std::vector<DrawnToken>* tokens) override;
   void SampleInto(std::span<const TokenRow> rows, std::span<const int32_t> places) override;
+  // All that was given so far has run.
+  void HasRun() { adapters_.Release(num_sampled_ + 1); }
   // What is submitted from now on waits on the device for what `other` has been given so far.
   void WaitFor(CudaSteps& other);
 
@@ -55,6 +58,9 @@ class CudaSteps : public StepQueue {
   float* logits_ = nullptr;
   size_t num_logits_ = 0;
   int64_t num_drawn_ = 0;  // rows of the last step that was sampled
+  AdaptersInFlight adapters_;
+  int64_t num_sampled_ = 0;  // steps of Sample, and those that have been collected
+  int64_t num_collected_ = 0;
 };
 
 }  // namespace mlc_native

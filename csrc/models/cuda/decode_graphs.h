@@ -9,6 +9,7 @@
 #include <map>
 #include <utility>
 
+#include "kernels/cuda/adapters.h"
 #include "kernels/cuda/runtime.h"
 #include "mlc_native/detail/log.h"
 #include "models/cuda/peers.h"
@@ -26,6 +27,8 @@ class DecodeGraphs {
     const int32_t* sampled = nullptr;      // where their tokens are read
     const float* states_out = nullptr;     // where states are written; null: none are asked for
     const float* target_states = nullptr;  // that a draft head reads; null: its own
+    // Where those of rows are; null: no row has one.
+    const kernels::cuda::AdapterMatrices* const* adapters = nullptr;
 
     auto operator<=>(const Key&) const = default;
   };

@@ -110,6 +110,10 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
     buffers.square_sums = static_cast<float*>(take(sums, sizeof(float)));
     buffers.square_parts = take(Peers::NumParts(limits.num_peers, sums), sizeof(float));
   }
+  if (MayHaveAdapters(config, limits)) {
+    const int64_t most_rows = std::max(limits.max_rows, limits.max_logits);
+    buffers.adapters = static_cast<float*>(take(AdapterWorkspaceFloats(most_rows), sizeof(float)));
+  }
   PlaceKeptRows(config, dtype, limits.max_logits, take, &buffers);
   buffers.logits = static_cast<float*>(take(limits.max_logits * LdLogits(config), sizeof(float)));
   if (limits.num_peers > 1) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "arch/model_config.h"
+#include "kernels/cuda/adapters.h"
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/kernels.h"
 #include "models/cuda/cuda_weights.h"
@@ -62,6 +63,13 @@ struct CudaBatch {
   int64_t num_delta_slices = 0;
   const kernels::cuda::DeltaWrite* delta_writes = nullptr;
   const int32_t* slice_of_row = nullptr;  // [num_rows], below zero: an unused row
+  // [num_rows]: of each row the matrices that its adapter has, by LinearIndex; null: it has no
+  // adapter. Null: no row has one.
+  const kernels::cuda::AdapterMatrices* const* adapters = nullptr;
+
+  static constexpr size_t LinearIndex(size_t layer, LinearRole role) {
+    return layer * kNumLinearRoles + static_cast<size_t>(role);
+  }
 };
 
 class CudaDecoder {
@@ -103,6 +111,10 @@ class CudaDecoder {
   // Logits [num_logits, ld_logits] float32 on the device, valid until the next forward.
   float* Forward(const CudaBatch& batch);
   int64_t ld_logits() const { return LdLogits(config_); }
+  // Whether rows of its batches may have adapters.
+  static bool MayHaveAdapters(const ModelConfig& config, const Limits& limits) {
+    return limits.num_peers == 1 && !config.draft_head;
+  }
   int64_t DecodeRowsAtOnce(const CudaBatch& batch) const {
     return DecodeRowsAtOnce(config_, limits_, batch);
   }
@@ -177,6 +189,7 @@ class CudaDecoder {
     float* square_sums;       // [rows, 2]: of q and k, where they are normalized as a whole, or of
                               // what Mamba-2 gives, [rows]; or both sums of gates that are cut
     void* square_parts;       // of their Peers::Sum
+    float* adapters;          // of AddAdapters, where there may be adapters
     void* decode;             // DecodeAttention's
     void* splits;             // of decode rows, for each of windows_ in turn
   };

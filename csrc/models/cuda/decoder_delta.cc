@@ -9,19 +9,6 @@ namespace mlc_native {
 
 using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 
-void CudaDecoder::Ops::LaunchDeltaGates(const Linear& gates) const {
-  RouterLogits({.dtype = weights_.dtype,
-                .weight = static_cast<const float*>(gates.matrix.data),
-                .n = gates.matrix.n,
-                .k = gates.matrix.k,
-                .x = input_,
-                .ldx = gates.matrix.k,
-                .m = num_rows_,
-                .logits = buffers_.delta_gates,
-                .ld = gates.matrix.n},
-               stream_);
-}
-
 GemvArgs CudaDecoder::Ops::OfDeltaRank(const Linear& linear, LinearRole role) const {
   const DeltaConfig& delta = *config_.delta;
   const bool is_decays = role == LinearRole::kDeltaDecays;

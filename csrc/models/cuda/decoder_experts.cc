@@ -8,18 +8,23 @@
 
 namespace mlc_native {
 
-void CudaDecoder::Ops::LaunchRouter(const Linear& router) const {
+void CudaDecoder::Ops::LaunchFloatLinear(size_t layer, LinearRole role, float* y) const {
+  const Linear& linear = weights_.layers[layer].linear(role);
+  LayerProduct product{layer, role, LinearArgs(linear, input_, y)};
+  product.args.float_output = true;
+  const kernels::cuda::GemvArgs& args = product.args;
   kernels::cuda::RouterLogits({.dtype = weights_.dtype,
-                               .weight = static_cast<const float*>(router.matrix.data),
-                               .n = router.matrix.n,
-                               .k = router.matrix.k,
-                               .x = input_,
-                               .ldx = router.matrix.k,
-                               .m = num_rows_,
-                               .bias = router.bias,
-                               .logits = buffers_.router,
-                               .ld = router.matrix.n},
+                               .weight = static_cast<const float*>(args.weight),
+                               .n = args.n,
+                               .k = args.k,
+                               .x = args.x,
+                               .ldx = args.ldx,
+                               .m = args.m,
+                               .bias = args.bias,
+                               .logits = y,
+                               .ld = args.ldy},
                               stream_);
+  AddAdapters(product);
 }
 
 void CudaDecoder::Ops::ChooseExperts(size_t layer) {

@@ -145,10 +145,11 @@ void CudaDecoder::Ops::ScaleResidual(size_t layer) {
 
 // Where qkv, gate and up are all that reads the input, and out and down all that is added.
 bool CudaDecoder::Ops::HasNormsInProducts() const {
-  if (num_rows_ > 1 || config_.hidden_size > kNormInProduct || weights_.dtype == DType::kFloat32 ||
-      config_.norm_kind != NormKind::kRms || config_.parallel_blocks || config_.experts ||
-      config_.latent || config_.has_states() || config_.attends_to_joined() || decoder_.peer_ ||
-      config_.layer_inputs || weights_.layers.front().vector(VectorRole::kLayerScale) != nullptr) {
+  if (num_rows_ > 1 || HasAdapters() || config_.hidden_size > kNormInProduct ||
+      weights_.dtype == DType::kFloat32 || config_.norm_kind != NormKind::kRms ||
+      config_.parallel_blocks || config_.experts || config_.latent || config_.has_states() ||
+      config_.attends_to_joined() || decoder_.peer_ || config_.layer_inputs ||
+      weights_.layers.front().vector(VectorRole::kLayerScale) != nullptr) {
     return false;
   }
   const auto& layer = weights_.layers.front();
@@ -160,11 +161,11 @@ bool CudaDecoder::Ops::HasNormsInProducts() const {
 
 const void* CudaDecoder::Ops::FinishBlock(const Norm& post_norm) {
   if (!deferred_) return buffers_.output;  // of experts and of inputs of layers
-  GemvArgs linear = TakeDeferred();
+  LayerProduct linear = TakeDeferred();
   if (HasNormsInProducts() && post_norm.weight == nullptr) {
-    linear.y = residual_;
-    linear.float_output = linear.accumulate = true;
-    LaunchProduct(linear, stream_);
+    linear.args.y = residual_;
+    linear.args.float_output = linear.args.accumulate = true;
+    LaunchProduct(linear.args, stream_);
     return nullptr;
   }
   LaunchLinear(linear);
@@ -176,37 +177,39 @@ const void* CudaDecoder::Ops::FinishBlock(const Norm& post_norm) {
 
 void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
   const Linear& linear = weights_.layers[layer].linear(role);
+  const auto launch = [&](const GemvArgs& args) { LaunchLinear(LayerProduct{layer, role, args}); };
+  const auto defer = [&](const GemvArgs& args) { Defer({layer, role, args}); };
   switch (role) {
     case LinearRole::kQkv:
       if (config_.attends_to_joined()) {
-        return LaunchLinear(LinearArgs(linear, buffers_.joined, buffers_.qkv));
+        return launch(LinearArgs(linear, buffers_.joined, buffers_.qkv));
       }
-      if (!config_.latent) return LaunchLinear(LinearOfInput(linear, buffers_.qkv));
-      return LaunchLinear(LatentsOfInput(linear));
+      if (!config_.latent) return launch(LinearOfInput(linear, buffers_.qkv));
+      return launch(LatentsOfInput(linear));
     case LinearRole::kOut:
       NormalizeWithin(layer, NormRole::kAttentionOut, attention_);
-      return Defer(
+      return defer(
           LinearArgs(linear, config_.latent ? MakeValues(layer) : attention_, buffers_.output));
     case LinearRole::kDeltaInputs:
-      return LaunchLinear(StateInputs(linear));
+      return launch(StateInputs(linear));
     case LinearRole::kDeltaGates:
-      return LaunchDeltaGates(linear);
+      return LaunchFloatLinear(layer, role, buffers_.delta_gates);
     case LinearRole::kDeltaDecays:
     case LinearRole::kDeltaOutGates:
-      return LaunchLinear(OfDeltaRank(linear, role));
+      return launch(OfDeltaRank(linear, role));
     case LinearRole::kDeltaOut:
-      return Defer(LinearArgs(linear, state_output_, buffers_.output));
+      return defer(LinearArgs(linear, state_output_, buffers_.output));
     case LinearRole::kGateUp:
-      return Defer(LinearOfInput(linear, buffers_.ffn));
+      return defer(LinearOfInput(linear, buffers_.ffn));
     case LinearRole::kDown:
       NormalizeWithin(layer, NormRole::kFfnDown, buffers_.activated);
-      return Defer(LinearArgs(linear, buffers_.activated, buffers_.output));
+      return defer(LinearArgs(linear, buffers_.activated, buffers_.output));
     case LinearRole::kRouter:
-      return LaunchRouter(linear);
+      return LaunchFloatLinear(layer, role, buffers_.router);
     case LinearRole::kSharedGateUp:
-      return Defer(LinearArgs(linear, input_, buffers_.ffn));
+      return defer(LinearArgs(linear, input_, buffers_.ffn));
     case LinearRole::kSharedDown:
-      return LaunchLinear(LinearArgs(linear, buffers_.activated, buffers_.shared));
+      return launch(LinearArgs(linear, buffers_.activated, buffers_.shared));
     case LinearRole::kExpertGateUp:
       return DeferExperts(layer);
     case LinearRole::kExpertDown:
@@ -221,17 +224,17 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kIndexWeights:
       break;  // launched by WriteLatents, MakeValues and ChooseKeys
     case LinearRole::kExpertsIn:
-      return LaunchLinear(LinearArgs(linear, input_, buffers_.expert_latents));
+      return launch(LinearArgs(linear, input_, buffers_.expert_latents));
     case LinearRole::kExpertsOut:
-      return LaunchLinear(LinearArgs(linear, buffers_.expert_latents, buffers_.output));
+      return launch(LinearArgs(linear, buffers_.expert_latents, buffers_.output));
     case LinearRole::kLaurelDown:
-      return LaunchLinear(LinearArgs(linear, input_, buffers_.laurel_rank));
+      return launch(LinearArgs(linear, input_, buffers_.laurel_rank));
     case LinearRole::kLaurelUp:
-      return LaunchLinear(LinearArgs(linear, buffers_.laurel_rank, buffers_.laurel));
+      return launch(LinearArgs(linear, buffers_.laurel_rank, buffers_.laurel));
     case LinearRole::kLayerInputGate:
-      return LaunchLayerInputGate(linear);
+      return LaunchLayerInputGate(layer);
     case LinearRole::kLayerInputUp:
-      return LaunchLinear(LinearArgs(linear, buffers_.ffn, buffers_.output));
+      return launch(LinearArgs(linear, buffers_.ffn, buffers_.output));
   }
   MLC_CHECK(false) << static_cast<int>(role);
 }
@@ -243,23 +246,25 @@ void CudaDecoder::Ops::Activate(size_t layer) {
                    config_.layers[layer].gate_cut);
 }
 
-// In the linear, unless a Gemm or ManyRows computes it; it has no activation with weights of its
-// own.
+// In the linear, unless a Gemm or ManyRows computes it, or adapters add to what it gives; it has no
+// activation with weights of its own.
 void CudaDecoder::Ops::ActivateDeferred(const ActivationRule& rule, const void* xielu, int64_t ffn,
                                         void* out, const std::optional<float>& cut) {
-  GemvArgs linear = TakeDeferred();
+  const LayerProduct product = TakeDeferred();
+  GemvArgs linear = product.args;
   const bool is_in_order =
       !decoder_.many_rows_ || linear.m - std::min(fixed_rows_, linear.m) <= kMaxGemvRows;
   const ProductKernel kernel = KernelFor(linear);
   const bool may_activate = kernel == ProductKernel::kGemv || kernel == ProductKernel::kBatchGemv;
-  if (is_in_order && may_activate && linear.dtype != DType::kFloat32 && xielu == nullptr && !cut) {
+  const bool has_activation = linear.dtype != DType::kFloat32 && xielu == nullptr && !cut;
+  if (is_in_order && may_activate && has_activation && !HasAdapters()) {
     linear.activates = true;
     linear.activation = rule;
     linear.y = out;
     linear.ldy = ffn;
     return LaunchProduct(linear, stream_);
   }
-  LaunchLinear(linear);
+  LaunchLinear(product);
   if (cut) CutGates(linear, ffn, *cut);
   kernels::cuda::Activate({.dtype = weights_.dtype,
                            .rule = rule,
@@ -372,14 +377,19 @@ GemvArgs CudaDecoder::Ops::LatentsOfInput(const Linear& linear) {
   return args;
 }
 
-void CudaDecoder::Ops::Defer(const GemvArgs& args) {
+void CudaDecoder::Ops::Defer(const LayerProduct& product) {
   MLC_CHECK(!deferred_);
-  deferred_ = args;
+  deferred_ = product;
 }
 
-GemvArgs CudaDecoder::Ops::TakeDeferred() {
+CudaDecoder::Ops::LayerProduct CudaDecoder::Ops::TakeDeferred() {
   MLC_CHECK(deferred_);
   return *std::exchange(deferred_, std::nullopt);
+}
+
+void CudaDecoder::Ops::LaunchLinear(const LayerProduct& product) const {
+  LaunchLinear(product.args);
+  AddAdapters(product);
 }
 
 void CudaDecoder::Ops::LaunchLinear(const GemvArgs& args) const {

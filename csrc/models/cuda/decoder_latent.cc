@@ -52,9 +52,11 @@ void CudaDecoder::Ops::WriteLatents(size_t layer) const {
   if (latent.q_rank > 0) {
     NormalizeQueryLatents(layer);
     queries = {buffers_.queries, config_.query_up_size(), latent.query_dim()};
-    GemvArgs up = LinearArgs(weights_.layers[layer].linear(LinearRole::kQueryUp), buffers_.latents,
-                             buffers_.queries);
-    up.ldx = LatentRow(config_);
+    constexpr auto kRole = LinearRole::kQueryUp;
+    LayerProduct up{
+        layer, kRole,
+        LinearArgs(weights_.layers[layer].linear(kRole), buffers_.latents, buffers_.queries)};
+    up.args.ldx = LatentRow(config_);
     LaunchLinear(up);
   }
   ProjectHeads(layer, LinearRole::kHeadKeyUp, queries,

@@ -35,9 +35,11 @@ void CudaDecoder::Ops::MakeLayerInputs() {
 }
 
 // Of the residual, in the decoder's type.
-void CudaDecoder::Ops::LaunchLayerInputGate(const Linear& gate) {
+void CudaDecoder::Ops::LaunchLayerInputGate(size_t layer) {
+  constexpr auto kRole = LinearRole::kLayerInputGate;
   LaunchAddNorm(TakeAdded(), {}, input_);
-  LaunchLinear(LinearArgs(gate, input_, buffers_.ffn));
+  LaunchLinear(LayerProduct{
+      layer, kRole, LinearArgs(weights_.layers[layer].linear(kRole), input_, buffers_.ffn)});
 }
 
 void CudaDecoder::Ops::ActivateLayerInput(size_t layer) {

@@ -2,7 +2,8 @@
 //
 // Implemented in decoder_forward.cc (a layer), decoder_attention.cc, decoder_latent.cc,
 // decoder_key_choice.cc, decoder_delta.cc, decoder_experts.cc, decoder_layer_inputs.cc,
-// decoder_streams.cc, decoder_states.cc and decoder_draft.cc. Lives as long as the forward.
+// decoder_streams.cc, decoder_states.cc, decoder_draft.cc and decoder_adapters.cc. Lives as long as
+// the forward.
 #pragma once
 
 #include <cstdint>
@@ -75,6 +76,12 @@ class CudaDecoder::Ops {
 
  private:
   using Linear = CudaDecoderWeights::Linear;
+  // A product of a layer's linear.
+  struct LayerProduct {
+    size_t layer;
+    LinearRole role;
+    kernels::cuda::GemvArgs args;
+  };
   static constexpr int64_t kNotListed = -1;
   enum class LastRows { kNone, kOfLogits, kAll };
 
@@ -104,7 +111,7 @@ class CudaDecoder::Ops {
   void GatherEmbeddings() const;
   // Of a decoder whose layers have inputs (decoder_layer_inputs.cc).
   void MakeLayerInputs();
-  void LaunchLayerInputGate(const Linear& gate);
+  void LaunchLayerInputGate(size_t layer);
   // Of a decoder with residual streams (decoder_streams.cc): the streams from the embeddings.
   void SpreadStreams();
   kernels::cuda::StreamArgs StepOfStreams(kernels::StreamOp op) const;
@@ -157,16 +164,24 @@ class CudaDecoder::Ops {
   kernels::cuda::GemvArgs LatentsOfInput(const Linear& linear);
   kernels::cuda::GemvArgs StateInputs(const Linear& linear);
   void LaunchLinear(const kernels::cuda::GemvArgs& args) const;
-  // A linear that what comes next may become a part of. The next operation launches it.
-  void Defer(const kernels::cuda::GemvArgs& args);
-  kernels::cuda::GemvArgs TakeDeferred();
+  // The same with what adapters add.
+  void LaunchLinear(const LayerProduct& product) const;
+  // A linear that what comes next may become a part of, unless rows have adapters. The next
+  // operation launches it.
+  void Defer(const LayerProduct& product);
+  LayerProduct TakeDeferred();
+  // Whether a row of the batch has an adapter. What a linear gives is then stored before anything
+  // else is done with it, which changes no bit of rows without an adapter.
+  bool HasAdapters() const { return batch_.adapters != nullptr; }
+  // Adds what adapters add to what the product has left, if there are any (decoder_adapters.cc).
+  void AddAdapters(const LayerProduct& product) const;
   // out = the activation of ffn, which the deferred linear leaves, or 2 ffn columns.
   void ActivateDeferred(const kernels::cuda::ActivationRule& rule, const void* xielu, int64_t ffn,
                         void* out, const std::optional<float>& cut = {});
-  void LaunchRouter(const Linear& router) const;
+  // A product in float32, of a linear whose matrix is, too.
+  void LaunchFloatLinear(size_t layer, LinearRole role, float* y) const;
   // Of layers with states, and of attention whose output is gated (decoder_delta.cc).
   float* StatesOf(size_t layer) const;
-  void LaunchDeltaGates(const Linear& gates) const;
   // Of the numbers that decays of channels or output gates come from.
   kernels::cuda::GemvArgs OfDeltaRank(const Linear& linear, LinearRole role) const;
   void GateAttention(size_t layer) const;
@@ -229,7 +244,7 @@ class CudaDecoder::Ops {
   kernels::StreamsView streams_;          // without a count: the model has none
   LastRows last_rows_ = LastRows::kNone;  // that are kept
   Added added_;                           // by the next norm
-  std::optional<kernels::cuda::GemvArgs> deferred_;
+  std::optional<LayerProduct> deferred_;
   std::optional<Norm> deferred_norm_;  // of the residual: the input of the next linear
   std::optional<kernels::cuda::GroupedGemvArgs> deferred_experts_;
   // For each of windows_: the first of the rows whose splits are listed.

@@ -8,6 +8,7 @@
 namespace mlc_native {
 namespace {
 
+using kernels::cuda::AdapterMatrices;
 using kernels::cuda::DeltaSlice;
 using kernels::cuda::DeltaWrite;
 using kernels::cuda::GuessedRows;
@@ -52,7 +53,9 @@ size_t StepInputs::Bytes(const Limits& limits) {
                 UploadBuffer::ArrayBytes(rows, sizeof(DeltaWrite)) +
                 UploadBuffer::ArrayBytes(rows, sizeof(int32_t));
   }
-  return of_states + UploadBuffer::ArrayBytes(rows, sizeof(int64_t)) +
+  const size_t of_adapters =
+      limits.adapters != nullptr ? UploadBuffer::ArrayBytes(rows, sizeof(AdapterMatrices*)) : 0;
+  return of_states + of_adapters + UploadBuffer::ArrayBytes(rows, sizeof(int64_t)) +
          arrays_of_rows * UploadBuffer::ArrayBytes(rows, sizeof(int32_t)) +
          2 * UploadBuffer::ArrayBytes(limits.batch.max_num_logits, sizeof(int32_t)) +
          UploadBuffer::ArrayBytes(limits.batch.max_num_logits, sizeof(GuessedRows)) +
@@ -99,6 +102,7 @@ void StepInputs::CheckContents(const ForwardBatch& batch, int64_t num_pending) c
       MLC_CHECK(page >= 0 && page < limits_.num_pages) << "page " << page;
     }
     if (limits_.has_slots) CheckSlots(s);
+    AdapterOf(s, limits_.adapters);
   }
 }
 
@@ -156,6 +160,8 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
   out.num_logits = is_decode_ ? rows : static_cast<int64_t>(batch.logits_rows.size());
   out.ld_block_tables = 1;
   const int64_t of_states = limits_.has_slots ? rows : 0;
+  const bool has_adapters = std::ranges::any_of(
+      batch.sequences, [](const SequenceSlice& s) { return s.adapter != nullptr; });
   // A launch that is replayed has as many slices as it could have.
   out.num_delta_slices = is_decode_ ? rows : std::ssize(batch.sequences);
   buffer_.Begin();
@@ -171,6 +177,7 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
                       .delta_slices = buffer_.Add(of_states, &out.delta_slices),
                       .delta_writes = buffer_.Add(of_states, &out.delta_writes),
                       .slice_of_row = buffer_.Add(of_states, &out.slice_of_row),
+                      .adapters = buffer_.Add(has_adapters ? rows : 0, &out.adapters),
                       // The lengths of these are not given by the number of rows.
                       .block_tables = buffer_.Add(table_pages, &out.block_tables),
                       .tiles = buffer_.Add(out.num_tiles, &out.tiles),
@@ -179,6 +186,7 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
                       .counts = buffer_.Add(reads_tokens ? rows : 0, &counts),
                       .logits_counts = buffer_.Add(std::ssize(batch.logits_behind), &logits_counts),
                       .blocks = buffer_.Add(accept_args_.m, &accept_args_.sequences)};
+  if (!has_adapters) out.adapters = nullptr;
   Pack(batch, arrays);
   if (reads_tokens) PackCounts(batch, arrays);
   FindBlocks(batch);
@@ -221,6 +229,7 @@ void StepInputs::Pack(const ForwardBatch& batch, const Arrays& arrays) {
   num_rows_ = num_tiles_ = num_table_pages_ = num_delta_slices_ = num_delta_writes_ = 0;
   std::ranges::fill(arrays.delta_slices, DeltaSlice());
   std::ranges::fill(arrays.slice_of_row, -1);
+  std::ranges::fill(arrays.adapters, nullptr);
   for (const bool is_decode : {true, false}) {
     for (const SequenceSlice& slice : batch.sequences) {
       if (HasDecodeRows(slice) == is_decode) PackSlice(batch, slice, arrays);
@@ -260,6 +269,11 @@ void StepInputs::PackSlice(const ForwardBatch& batch, const SequenceSlice& slice
     arrays.tables[row] = table;
   }
   if (limits_.has_slots) PackStates(slice, first_row, arrays);
+  if (const CudaAdapter* const adapter = AdapterOf(slice, limits_.adapters)) {
+    std::ranges::fill(arrays.adapters.subspan(static_cast<size_t>(first_row),
+                                              static_cast<size_t>(slice.num_tokens)),
+                      adapter->matrices());
+  }
   if (HasDecodeRows(slice)) return;
   const auto most = static_cast<int32_t>(limits_.tile_rows);
   for (int32_t at = 0; at < slice.num_tokens; at += most) {

@@ -9,12 +9,14 @@
 //
 // A batch of only such rows whose logits are all wanted, in order, is a decode batch. It is padded
 // with unused rows to one of a few sizes. The addresses of its arrays depend only on the number of
-// rows and on whether hidden states are asked for, so its launches can be replayed.
+// rows, on whether hidden states are asked for and on whether a row has an adapter, so its launches
+// can be replayed.
 #pragma once
 
 #include <vector>
 
 #include "models/batch_check.h"
+#include "models/cuda/cuda_adapter.h"
 #include "models/cuda/decoder.h"
 #include "models/cuda/upload_buffer.h"
 
@@ -30,6 +32,7 @@ class StepInputs {
     int64_t vocab_size = 0;  // of the logits
     int64_t num_ids = 0;     // of the tokens: a draft head reads those of its target
     int64_t tile_rows = 0;   // of prefill
+    const AdapterTargets* adapters = nullptr;  // of the model's adapters; null: it takes none
   };
 
   explicit StepInputs(const Limits& limits);
@@ -58,6 +61,7 @@ class StepInputs {
     std::span<kernels::cuda::DeltaSlice> delta_slices;
     std::span<kernels::cuda::DeltaWrite> delta_writes;
     std::span<int32_t> slice_of_row;
+    std::span<const kernels::cuda::AdapterMatrices*> adapters;
     std::span<int32_t> block_tables;
     std::span<kernels::cuda::PrefillTile> tiles;
     std::span<int32_t> from, counts, logits_counts;

@@ -148,9 +148,12 @@ inline constexpr const char* kBesideMambaWithNorm =
 class TinyModel {
  public:
   explicit TinyModel(const std::string& architecture = "LlamaForCausalLM",
-                     const std::string& fields = "") {
-    WriteTinyCheckpoint(folder_, testing::TinyConfig(architecture, fields));
+                     const std::string& fields = "")
+      : config_(testing::TinyConfig(architecture, fields)) {
+    WriteTinyCheckpoint(folder_, config_);
   }
+
+  const std::string& config() const { return config_; }  // config.json
 
   ModelSource Source(const std::string& dtype = "float32", const std::string& device = "cuda:0") {
     return {.path = folder_.path(), .device = device, .dtype = dtype};
@@ -168,6 +171,7 @@ class TinyModel {
   }
 
  private:
+  std::string config_;
   testing::TempFolder folder_;
 };
 
@@ -223,6 +227,11 @@ class TestBatch {
     for (int32_t row = slices_.back().first_row; row < std::ssize(tokens_); ++row) {
       logits_rows_.push_back(row);
     }
+    return *this;
+  }
+  // The last slice has this adapter.
+  TestBatch& With(const ModelAdapter* adapter) {
+    slices_.back().adapter = adapter;
     return *this;
   }
   // Asks for the logits of the last row once more.

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from planted import (
     adapters,
+    adapters_on_gpus,
     blocks_on_gpus,
     chunks_and_gates,
     decays_of_channels,
@@ -70,6 +71,7 @@ PARTS_OF_BUGS = (
     norms_by_state,
     parallel_experts,
     short_values,
+    adapters_on_gpus,
 )
 BUGS = [bug for part in PARTS_OF_BUGS for bug in part.BUGS]
 

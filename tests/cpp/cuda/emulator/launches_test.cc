@@ -4,13 +4,15 @@
 
 #include "cuda/emulator/emulator.h"
 #include "cuda/model_driver.h"
+#include "testing/tiny_adapter.h"
 
 namespace mlc_native {
 namespace {
 
-// Of a step with so many rows, and of a model with so many layers.
+// Of a step with so many rows, and of a model with so many layers. The last row has an adapter or
+// not.
 int64_t LaunchesOfAStep(const std::string& architecture, const std::string& fields, int layers,
-                        int rows) {
+                        int rows, bool with_adapter) {
   constexpr std::string_view kTwoLayers = R"("num_hidden_layers": 2)";
   std::string config = testing::TinyConfig(architecture, fields);
   config.replace(config.find(kTwoLayers), kTwoLayers.size(),
@@ -24,14 +26,22 @@ int64_t LaunchesOfAStep(const std::string& architecture, const std::string& fiel
   for (int i = 0; i < rows; ++i) sequences.emplace_back(i);
   TestBatch batch;
   for (TestSequence& sequence : sequences) batch.Add(sequence, {3});
+  std::shared_ptr<const ModelAdapter> adapter;
+  if (with_adapter) {
+    const testing::TempFolder of_adapter;
+    testing::TinyAdapter(config, 3, 5).Write(of_adapter);
+    adapter = model->adapter_loader()->Load(of_adapter.path());
+    batch.With(adapter.get());
+  }
   const int64_t before = mlc_native_emulated_counter(MLC_NATIVE_EMULATED_LAUNCHES);
   Logits(*model, batch);
   return mlc_native_emulated_counter(MLC_NATIVE_EMULATED_LAUNCHES) - before;
 }
 
-int64_t LaunchesOfALayer(const std::string& architecture, const std::string& fields, int rows) {
-  const int64_t of_two = LaunchesOfAStep(architecture, fields, 2, rows);
-  const int64_t of_four = LaunchesOfAStep(architecture, fields, 4, rows);
+int64_t LaunchesOfALayer(const std::string& architecture, const std::string& fields, int rows,
+                         bool with_adapter = false) {
+  const int64_t of_two = LaunchesOfAStep(architecture, fields, 2, rows, with_adapter);
+  const int64_t of_four = LaunchesOfAStep(architecture, fields, 4, rows, with_adapter);
   EXPECT_EQ((of_four - of_two) % 2, 0);
   return (of_four - of_two) / 2;
 }
@@ -58,6 +68,12 @@ TEST(CudaLaunches, OfALayerForOneRow) {
     EXPECT_EQ(LaunchesOfALayer(architecture, fields, 1), LaunchesOfALayer(architecture, fields, 2))
         << architecture;
   }
+}
+
+// As many for one row as for several, with an activation of its own, and two for each linear.
+TEST(CudaLaunches, OfALayerWithAdapters) {
+  EXPECT_EQ(LaunchesOfALayer("LlamaForCausalLM", "", 1, true), 9 + 2 * 4);
+  EXPECT_EQ(LaunchesOfALayer("LlamaForCausalLM", "", 2, true), 9 + 2 * 4);
 }
 
 }  // namespace

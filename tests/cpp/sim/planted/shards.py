@@ -75,8 +75,8 @@ BUGS = [
     _bug(
         "what the layers' inputs give is added up",
         FORWARD,
-        "      return LaunchLinear(LinearArgs(linear, buffers_.ffn, buffers_.output));",
-        "      return Defer(LinearArgs(linear, buffers_.ffn, buffers_.output));",
+        "      return launch(LinearArgs(linear, buffers_.ffn, buffers_.output));",
+        "      return defer(LinearArgs(linear, buffers_.ffn, buffers_.output));",
     ),
     _bug(
         "a part of what experts give is normalized",
