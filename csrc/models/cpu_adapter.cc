@@ -26,6 +26,14 @@ kernels::PackedLinear Pack(const kernels::CpuKernels& isa, kernels::WeightFormat
 
 }  // namespace
 
+bool CpuAdapter::Linear::HasShapeOf(const Linear& other) const {
+  const auto is_same = [](const Up& a, const Up& b) {
+    return a.row == b.row && a.column == b.column && a.matrix.n == b.matrix.n &&
+           a.matrix.k == b.matrix.k;
+  };
+  return down.n == other.down.n && std::ranges::equal(ups, other.ups, is_same);
+}
+
 CpuAdapter::CpuAdapter(const AdapterWeights& weights, std::shared_ptr<const AdapterTargets> targets,
                        int64_t num_layers, DType dtype, const kernels::CpuKernels& isa)
     : targets_(std::move(targets)),
@@ -37,7 +45,8 @@ CpuAdapter::CpuAdapter(const AdapterWeights& weights, std::shared_ptr<const Adap
   };
   size_t size = 0;
   for (const AdapterLinear& linear : weights.linears) {
-    size += bytes(linear.rank, linear.columns) + bytes(linear.rows, linear.rank);
+    size += bytes(linear.rank, linear.columns);
+    for (const AdapterLinear::Up& up : linear.ups) size += bytes(up.rows, up.rank);
   }
   memory_ = TensorStorage(size, "adapters");
   std::byte* data = memory_.data();
@@ -47,8 +56,11 @@ CpuAdapter::CpuAdapter(const AdapterWeights& weights, std::shared_ptr<const Adap
     Linear& packed = linears_.emplace_back();
     packed.down = Pack(isa, format, linear.rank, linear.columns, linear.down, data);
     data += bytes(linear.rank, linear.columns);
-    packed.up = Pack(isa, format, linear.rows, linear.rank, linear.up, data);
-    data += bytes(linear.rows, linear.rank);
+    for (const AdapterLinear::Up& up : linear.ups) {
+      packed.ups.push_back(
+          {Pack(isa, format, up.rows, up.rank, up.values, data), up.row, up.column});
+      data += bytes(up.rows, up.rank);
+    }
   }
 }
 
@@ -64,7 +76,7 @@ void AdapterRows::Allocate(int64_t max_num_rows, int64_t max_rows, int64_t max_c
   of_adapters_.reserve(num_rows);
   taken_.reserve(kMostRows);
   groups_.reserve(kMostRows);
-  ups_.reserve(kMostRows);
+  linears_.reserve(kMostRows);
   const size_t middle = FloatBytes(kMostRows, kMaxLinearRank);
   const size_t sums = FloatBytes(kMostRows, max_rows);
   const size_t workspace =
@@ -79,7 +91,7 @@ void AdapterRows::Place(std::span<const SequenceSlice> sequences, const AdapterT
   of_adapters_.clear();
   taken_.clear();  // of a forward that failed
   groups_.clear();
-  ups_.clear();
+  linears_.clear();
   const auto has_adapter = [](const SequenceSlice& slice) { return slice.adapter != nullptr; };
   if (std::ranges::none_of(sequences, has_adapter)) return;
   int64_t num_rows = 0;
@@ -126,13 +138,13 @@ void AdapterRows::Add(const kernels::Cpu& cpu, const Args& args) {
   for (const OfAdapter& of_adapter : of_adapters_) {
     const CpuAdapter::Linear* const linear = of_adapter.adapter->Find(args.layer, args.role);
     if (linear == nullptr) continue;
-    if (!groups_.empty() && groups_.front().weight->n != linear->down.n) AddTaken(cpu, args);
+    if (!linears_.empty() && !linears_.front()->HasShapeOf(*linear)) AddTaken(cpu, args);
     for (int64_t begin = of_adapter.begin; begin < of_adapter.end;) {
       const int64_t first = std::ssize(taken_);
       const int64_t end = std::min(of_adapter.end, begin + kMostRows - first);
       taken_.insert(taken_.end(), rows_.begin() + begin, rows_.begin() + end);
       groups_.push_back({.begin = first, .end = std::ssize(taken_), .weight = &linear->down});
-      ups_.push_back({.begin = first, .end = std::ssize(taken_), .weight = &linear->up});
+      linears_.push_back(linear);
       begin = end;
       if (std::ssize(taken_) == kMostRows) AddTaken(cpu, args);
     }
@@ -141,8 +153,8 @@ void AdapterRows::Add(const kernels::Cpu& cpu, const Args& args) {
 }
 
 void AdapterRows::AddTaken(const kernels::Cpu& cpu, const Args& args) {
-  const int64_t rank = groups_.front().weight->n;
-  const int64_t width = ups_.front().weight->n;
+  const CpuAdapter::Linear& first = *linears_.front();
+  const int64_t rank = first.down.n;
   kernels::GroupedLinear(cpu, {.groups = groups_,
                                .x = args.x,
                                .ldx = args.ldx,
@@ -150,22 +162,26 @@ void AdapterRows::AddTaken(const kernels::Cpu& cpu, const Args& args) {
                                .y = middle_,
                                .ldy = rank,
                                .workspace = workspace_});
-  kernels::GroupedLinear(cpu, {.groups = ups_,
-                               .x = middle_,
-                               .ldx = rank,
-                               .y = sums_,
-                               .ldy = width,
-                               .workspace = workspace_});
-  kernels::Add(cpu, {.x = sums_,
-                     .ldx = width,
-                     .rows = taken_.data(),
-                     .sum = args.y,
-                     .ld_sum = args.ldy,
-                     .m = std::ssize(taken_),
-                     .n = width});
+  for (size_t i = 0; i < first.ups.size(); ++i) {
+    const int64_t width = first.ups[i].matrix.n;
+    for (size_t j = 0; j < groups_.size(); ++j) groups_[j].weight = &linears_[j]->ups[i].matrix;
+    kernels::GroupedLinear(cpu, {.groups = groups_,
+                                 .x = middle_ + first.ups[i].column,
+                                 .ldx = rank,
+                                 .y = sums_,
+                                 .ldy = width,
+                                 .workspace = workspace_});
+    kernels::Add(cpu, {.x = sums_,
+                       .ldx = width,
+                       .rows = taken_.data(),
+                       .sum = args.y + first.ups[i].row,
+                       .ld_sum = args.ldy,
+                       .m = std::ssize(taken_),
+                       .n = width});
+  }
   taken_.clear();
   groups_.clear();
-  ups_.clear();
+  linears_.clear();
 }
 
 }  // namespace mlc_native

@@ -24,7 +24,16 @@ class CpuAdapter : public ModelAdapter {
  public:
   struct Linear {
     kernels::PackedLinear down;  // [rank, columns]
-    kernels::PackedLinear up;    // [rows, rank]
+    // As AdapterLinear::ups: what it adds to y[row..] comes from columns of the inner product.
+    struct Up {
+      kernels::PackedLinear matrix;
+      int64_t row = 0;
+      int64_t column = 0;
+    };
+    std::vector<Up> ups;
+
+    // Whether both have the same ups, but for their values.
+    bool HasShapeOf(const Linear& other) const;
   };
 
   // `targets`: of the model that it is for.
@@ -102,9 +111,9 @@ class AdapterRows {
   std::vector<const CpuAdapter*> by_row_;  // of the batch; null: none
   std::vector<int32_t> rows_;              // those with adapters, by adapter
   std::vector<OfAdapter> of_adapters_;
-  std::vector<int32_t> taken_;                // rows that are computed at once
-  std::vector<kernels::LinearGroup> groups_;  // of taken_, with the first of the two matrices
-  std::vector<kernels::LinearGroup> ups_;     // likewise, with the second one
+  std::vector<int32_t> taken_;                      // rows that are computed at once
+  std::vector<kernels::LinearGroup> groups_;        // of taken_
+  std::vector<const CpuAdapter::Linear*> linears_;  // of groups_
   TensorStorage memory_;
   float* middle_ = nullptr;  // [kMostRows, kMaxLinearRank]
   float* sums_ = nullptr;    // [kMostRows, max_rows]

@@ -293,7 +293,7 @@ class AdapterReader {
                          .rows = first.linear_rows,
                          .columns = first.slot.shape[1],
                          .down = {},
-                         .up = {}};
+                         .ups = {}};
     std::map<const Update*, int64_t> columns;  // where those of a module begin in `up`
     for (const Part& part : parts) {
       if (!columns.try_emplace(part.update, linear.rank).second) continue;
@@ -306,15 +306,12 @@ class AdapterReader {
                  OutOfRangeMessage("the sum of the ranks of its linear", linear.rank,
                                    "at most " + std::to_string(kMaxLinearRank)));
     }
-    linear.up.resize(static_cast<size_t>(linear.rows * linear.rank));
     for (const Part& part : parts) {
-      const std::vector<float> up = UpOf(part);
-      const int64_t rank = part.update->rank();
-      const int64_t row_offset = part.target->slot.row_offset;
-      for (int64_t row = 0; row < part.target->slot.rows(); ++row) {
-        std::copy_n(up.begin() + row * rank, rank,
-                    linear.up.begin() + (row_offset + row) * linear.rank + columns.at(part.update));
-      }
+      linear.ups.push_back({.row = part.target->slot.row_offset,
+                            .rows = part.target->slot.rows(),
+                            .column = columns.at(part.update),
+                            .rank = part.update->rank(),
+                            .values = UpOf(part)});
     }
     return linear;
   }

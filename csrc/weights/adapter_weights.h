@@ -60,7 +60,16 @@ struct AdapterLinear {
   int64_t rows = 0;
   int64_t columns = 0;
   std::vector<float> down;  // [rank, columns]
-  std::vector<float> up;    // [rows, rank], times the adapter's scale
+  // Where `up` is not zero: rows [row, row + rows) and columns [column, column + rank), times the
+  // adapter's scale. Parts have no rows in common.
+  struct Up {
+    int64_t row = 0;
+    int64_t rows = 0;
+    int64_t column = 0;
+    int64_t rank = 0;
+    std::vector<float> values;  // [rows, rank]
+  };
+  std::vector<Up> ups;
 };
 
 struct AdapterWeights {

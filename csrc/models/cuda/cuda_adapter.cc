@@ -41,10 +41,12 @@ void PackDown(const AdapterLinear& linear, DType dtype, std::byte* data) {
 
 void PackUp(const AdapterLinear& linear, DType dtype, std::byte* data) {
   const int64_t width = DeviceRank(linear);
-  for (int64_t row = 0; row < linear.rows; ++row) {
-    for (int64_t i = 0; i < linear.rank; ++i) {
-      StoreElement(dtype, data, row * width + i,
-                   linear.up[static_cast<size_t>(row * linear.rank + i)]);
+  for (const AdapterLinear::Up& up : linear.ups) {
+    for (int64_t row = 0; row < up.rows; ++row) {
+      for (int64_t i = 0; i < up.rank; ++i) {
+        StoreElement(dtype, data, (up.row + row) * width + up.column + i,
+                     up.values[static_cast<size_t>(row * up.rank + i)]);
+      }
     }
   }
 }

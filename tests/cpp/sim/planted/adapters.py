@@ -57,16 +57,14 @@ BUGS = [
     _of_a_forward(
         "rows of the first of several adapters",
         "models/cpu_adapter.cc",
-        "      ups_.push_back({.begin = first, .end = std::ssize(taken_), .weight = &linear->up});",
-        "      ups_.push_back({.begin = first,\n"
-        "                      .end = std::ssize(taken_),\n"
-        "                      .weight = ups_.empty() ? &linear->up : ups_.front().weight});",
+        "groups_[j].weight = &linears_[j]->ups[i].matrix;",
+        "groups_[j].weight = &first.ups[i].matrix;",
     ),
     _of_a_forward(
         "adapters of other ranks go on where the first began",
         "models/cpu_adapter.cc",
-        "groups_.front().weight->n != linear->down.n) AddTaken(cpu, args);",
-        "groups_.front().weight->n != linear->down.n) groups_.clear();",
+        "!linears_.front()->HasShapeOf(*linear)) AddTaken(cpu, args);",
+        "!linears_.front()->HasShapeOf(*linear)) continue;",
     ),
     _of_a_forward(
         "rows of long prompts that exceed a part are lost",
@@ -77,7 +75,7 @@ BUGS = [
     _of_a_forward(
         "what a forward that failed has left goes on",
         "models/cpu_adapter.cc",
-        "  taken_.clear();  // of a forward that failed\n  groups_.clear();\n  ups_.clear();\n",
+        "  taken_.clear();  // of a forward that failed\n  groups_.clear();\n  linears_.clear();\n",
         "",
     ),
     _of_a_forward(
@@ -108,8 +106,8 @@ BUGS = [
     _of_a_forward(
         "tensors of a linear share the columns of the first",
         "weights/adapter_weights.cc",
-        "linear.up.begin() + (row_offset + row) * linear.rank + columns.at(part.update));",
-        "linear.up.begin() + (row_offset + row) * linear.rank);",
+        "                            .column = columns.at(part.update),\n",
+        "                            .column = 0,\n",
     ),
     _of_a_forward(
         "the root of the rank is forgotten",

@@ -35,7 +35,7 @@ BUGS = [
     _bug("rows that are computed later have the first adapters", CUDA,
          "part.adapters += first;", "", KERNELS),
     _bug("columns behind the rank are those of the next row", PACK,
-         "data, row * width + i,", "data, row * linear.rank + i,", ANSWERS),
+         "(up.row + row) * width +", "(up.row + row) * linear.rank +", ANSWERS),
     _bug("gates are activated in front of what is added", LAYERS,
          "has_activation && !HasAdapters()", "has_activation", BITS),
     _bug("the residual gets what a block gives without it", LAYERS,
