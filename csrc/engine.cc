@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "engine_adapters.h"
-#include "engine_allocation.h"
 #include "engine_debug.h"
 #include "engine_grammars.h"
 #include "engine_parts.h"
@@ -18,6 +17,7 @@
 #include "step/grammar_masks.h"
 #include "step/grammar_timer.h"
 #include "step/jump_forward.h"
+#include "step/make_batch_drafter.h"
 #include "step/make_room.h"
 #include "step/post_process.h"
 #include "step/sequence_life.h"
@@ -131,6 +131,19 @@ std::string LastingPath(const std::string& path) {
   return error ? path : lasting.string();
 }
 
+// It has as many pages and slots as the model, so what the model has room for never lacks guesses
+// for long.
+std::unique_ptr<BatchDrafter> TakeDrafter(EngineParts* loaded, const Log& log) {
+  if (loaded->draft_model == nullptr) return nullptr;
+  const EngineConfig& config = loaded->config;
+  const BatchDrafter::Sizes sizes{.num_pages = NumPages(config),
+                                  .max_rows = *config.prefill_chunk_size,
+                                  .max_sequences = *config.max_num_sequence,
+                                  .target_vocab_size = loaded->model->metadata().vocab_size,
+                                  .num_slots = NumSlots(*loaded->draft_model, config)};
+  return MakeBatchDrafter(std::move(loaded->draft_model), *loaded->model, sizes, log);
+}
+
 EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
     : loaded_(Allocated(std::move(loaded))),
       trace_(options.trace_recorder),
@@ -144,7 +157,7 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
       adapters_(std::make_shared<EngineAdapters>(loaded_.model->adapter_loader())),
       kv_(NumPages(loaded_.config), kKvPageSize, options.log,
           NumSlots(*loaded_.model, loaded_.config)),
-      batch_drafter_(MakeBatchDrafter(&loaded_, options.log)),
+      batch_drafter_(TakeDrafter(&loaded_, options.log)),
       token_blocks_(batch_drafter_ == nullptr || options.make_drafter
                         ? nullptr
                         : TokenBlocks::Make(*loaded_.model, batch_drafter_->queue(),

@@ -134,6 +134,21 @@ int64_t NumPages(const EngineConfig& config) {
          config.kv_cache_page_size;
 }
 
+int64_t NumSlots(const Model& model, const EngineConfig& config) {
+  if (model.metadata().recurrent_bytes_per_slot == 0) return 0;
+  return NumRecurrentSlots(*config.max_num_sequence);
+}
+
+EngineParts Allocated(EngineParts loaded) {
+  const int64_t chunk = *loaded.config.prefill_chunk_size;
+  if (const int64_t num_slots = NumSlots(*loaded.model, loaded.config); num_slots > 0) {
+    loaded.model->AllocateRecurrent(num_slots);
+  }
+  loaded.model->Allocate(NumPages(loaded.config), chunk,
+                         MaxLogitsRows(*loaded.config.max_num_sequence, chunk));
+  return loaded;
+}
+
 std::string TokenizerJson(const std::string& model_path) {
   const std::filesystem::path path = std::filesystem::path(model_path) / "tokenizer.json";
   return !model_path.empty() && HasModelFile(path.string()) ? path.string() : "";

@@ -1,5 +1,5 @@
-// EngineParts: what an engine is made of before it allocates anything. Loading reads files, checks
-// the settings and resolves those that depend on the model and on free memory. Any thread.
+// EngineParts: what an engine is made of. Loading reads files, checks the settings and resolves
+// those that depend on the model and on free memory. Any thread.
 #pragma once
 
 #include <memory>
@@ -25,6 +25,12 @@ struct EngineParts {
 // Loads the models that the config names on the options' device and completes the config. Throws
 // InvalidConfig, LoadError.
 EngineParts LoadParts(const EngineConfig& config, const EngineOptions& options);
+
+// Slots of states; 0 for a model without recurrent layers.
+int64_t NumSlots(const Model& model, const EngineConfig& config);
+
+// The parts, whose model has its memory now. Throws InvalidConfig if there is not enough.
+EngineParts Allocated(EngineParts loaded);
 
 // Throws InvalidConfig unless an engine can run with this config, which must be resolved.
 void CheckResolved(const EngineConfig& config);
