@@ -141,7 +141,8 @@ void AdapterRows::Add(const kernels::Cpu& cpu, const Args& args) {
     if (!linears_.empty() && !linears_.front()->HasShapeOf(*linear)) AddTaken(cpu, args);
     for (int64_t begin = of_adapter.begin; begin < of_adapter.end;) {
       const int64_t first = std::ssize(taken_);
-      const int64_t end = std::min(of_adapter.end, begin + kMostRows - first);
+      const int64_t most = std::min(kRowsOfGroup, kMostRows - first);
+      const int64_t end = std::min(of_adapter.end, begin + most);
       taken_.insert(taken_.end(), rows_.begin() + begin, rows_.begin() + end);
       groups_.push_back({.begin = first, .end = std::ssize(taken_), .weight = &linear->down});
       linears_.push_back(linear);

@@ -77,6 +77,10 @@ class AdapterRows {
   // Rows that are computed at once, so that what lies between the two products stays in a cache.
   static constexpr int64_t kMostRows = 128;
 
+  // Of one adapter, the most that are a group: the threads divide groups, because a rank has few
+  // panels.
+  static constexpr int64_t kRowsOfGroup = 32;
+
   // Makes room for batches of so many rows, and for linears of at most so many rows and columns.
   // The memory is not touched before a row has an adapter.
   void Allocate(int64_t max_num_rows, int64_t max_rows, int64_t max_columns);
