@@ -143,7 +143,8 @@ ModelConfig ReadGemma3n(const std::string& fields) {
 
 TEST(LayerSizes, DefaultsOfGemma3n) {
   const ModelConfig config = ReadGemma3n(R"("num_hidden_layers": 25, "num_kv_shared_layers": null,
-      "activation_sparsity_pattern": null, "altup_active_idx": null)");
+      "activation_sparsity_pattern": null, "altup_active_idx": null,
+      "vocab_size_per_layer_input": null)");
   const Int64s sources = Sources(config);
   EXPECT_EQ(sources[9], LayerConfig::kOwnKv);
   EXPECT_EQ(Int64s(sources.begin() + 10, sources.begin() + 15), (Int64s{8, 8, 8, 8, 9}));

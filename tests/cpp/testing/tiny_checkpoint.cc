@@ -67,6 +67,10 @@ std::string TinyConfig(const std::string& architecture, const std::string& given
     if (has_experts && experts.absent.num_experts == 0) add(experts.num_experts, "8");
     if (has_experts && experts.absent.num_chosen == 0) add(experts.num_chosen, "2");
     if (arch->defaults.num_kv_shared_layers > 0) add("num_kv_shared_layers", "1");
+    if (arch->reads_layer_inputs) {
+      add("hidden_size_per_layer_input", "8");
+      add("vocab_size_per_layer_input", "50");
+    }
     if (arch->has_residual_streams) {
       add("altup_active_idx", "1");
       add("activation_sparsity_pattern", "[0.9, 0]");
