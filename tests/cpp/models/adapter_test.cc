@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "mlc_native/errors.h"
@@ -112,7 +113,8 @@ template <typename Visit>
 void ForEachFamily(const Visit& visit) {
   for (const char* architecture : kFamilies) {
     SCOPED_TRACE(architecture);
-    visit(TinyConfig(architecture));
+    const bool has_short_values = std::string_view(architecture) == "MiMoV2FlashForCausalLM";
+    visit(TinyConfig(architecture, has_short_values ? R"("head_dim": 12, "v_head_dim": 8)" : ""));
   }
 }
 
