@@ -12,7 +12,6 @@ ratios. `prefill` is prompt tokens per second, `decode` covers the tokens after 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -20,10 +19,8 @@ from typing import Any
 
 import transformers
 from common import add_model_arguments, describe_model, model_folder, random_prompts
-from machine import ROOT, provenance
-from rich.console import Console
-from rich.table import Table
-from sides import Ours, Row, Side, cells, measure
+from machine import ROOT
+from sides import Ours, Row, Side, measure, report
 
 from mlc_native import SyncMLCEngine
 from mlc_native.protocol.debug_protocol import DebugConfig
@@ -93,19 +90,11 @@ def main(argv: list[str] | None = None) -> None:
         for row in rows:
             prompts = random_prompts(row.batch, row.prompt_len, vocab_size, args.seed)
             results[row.label] = measure(sides, row, prompts, args.repeats)
-    table = Table(
-        "tokens/s",
-        title=f"{describe_model(args)}, rank {args.rank}, {megabytes:.1f} MB each, "
-        f"median of {args.repeats} (smallest .. largest)",
+    title = (
+        f"{describe_model(args)}, rank {args.rank}, {megabytes:.1f} MB each, "
+        f"median of {args.repeats} (smallest .. largest)"
     )
-    for side in sides:
-        table.add_column(side.name, justify="right")
-    for label, rates in results.items():
-        table.add_row(label, *cells(rates))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
-    if args.json is not None:
-        out = provenance() | {"tokens_per_s": results}
-        args.json.write_text(json.dumps(out, indent=1) + "\n")
+    report(title, sides, results, args.json)
 
 
 if __name__ == "__main__":

@@ -14,17 +14,12 @@ machine's limit see end_to_end.cc.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import transformers
 from common import add_model_arguments, describe_model, model_folder, random_prompts
-from machine import provenance
-from rich.console import Console
-from rich.table import Table
-from sides import Ours, Row, Side, Transformers, cells, measure
+from sides import Ours, Row, Side, Transformers, measure, report
 from transformers.utils import logging as transformers_logging
 
 PROMPT_LEN = 8  # tokens before a decode row
@@ -65,17 +60,8 @@ def main(argv: list[str] | None = None) -> None:
         for row in rows:
             prompts = random_prompts(row.batch, row.prompt_len, vocab_size, args.seed)
             results[row.label] = measure(sides, row, prompts, args.repeats)
-    table = Table(
-        "tokens/s", title=f"{describe_model(args)}, median of {args.repeats} (smallest .. largest)"
-    )
-    for side in sides:
-        table.add_column(side.name, justify="right")
-    for label, rates in results.items():
-        table.add_row(label, *cells(rates))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
-    if args.json is not None:
-        out = provenance() | {"tokens_per_s": results}
-        args.json.write_text(json.dumps(out, indent=1) + "\n")
+    title = f"{describe_model(args)}, median of {args.repeats} (smallest .. largest)"
+    report(title, sides, results, args.json)
 
 
 if __name__ == "__main__":

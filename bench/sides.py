@@ -5,13 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 import transformers
 from common import engine_config
+from machine import provenance
+from rich.console import Console
+from rich.table import Table
 from tqdm import tqdm
 
 from mlc_native import SyncMLCEngine
@@ -132,3 +137,17 @@ def cells(rates: dict[str, list[float]]) -> list[str]:
         spread = f"{statistics.median(side):.1f} ({min(side):.1f} .. {max(side):.1f})"
         out.append(spread if side is ours else f"{spread}, {ratio:.2f} x")
     return out
+
+
+def report(
+    title: str, sides: list[Side], results: dict[str, dict[str, list[float]]], out: Path | None
+) -> None:
+    """Prints the table of all rows, and writes every round's figures to `out`."""
+    table = Table("tokens/s", title=title)
+    for side in sides:
+        table.add_column(side.name, justify="right")
+    for label, rates in results.items():
+        table.add_row(label, *cells(rates))
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    if out is not None:
+        out.write_text(json.dumps(provenance() | {"tokens_per_s": results}, indent=1) + "\n")

@@ -32,7 +32,7 @@ class CpuAdapter : public ModelAdapter {
     };
     std::vector<Up> ups;
 
-    // Whether both have the same ups, but for their values.
+    // Whether the ups of both differ in nothing except their values.
     bool HasShapeOf(const Linear& other) const;
   };
 

@@ -224,7 +224,7 @@ def _damages() -> Iterator[tuple[str, str, Damage]]:
             yield name, what, _replaced(kind)
         for what, edit in edits().items():
             yield name, what, _edited(edit)
-    yield "adapter_model.bin", "in the place of safetensors", _as_pickle
+    yield "adapter_model.bin", "instead of safetensors", _as_pickle
     yield from _config_cases()
     yield from _weights_cases()
 

@@ -16,7 +16,7 @@ Edit = Callable[[bytes], bytes]
 
 
 def file_kinds() -> dict[str, Damage]:
-    """What may lie in the place of a file; there is none yet."""
+    """What may be there instead of a file; there is none yet."""
 
     def fifo(path: Path) -> None:
         os.mkfifo(path)
@@ -92,7 +92,7 @@ def edits() -> dict[str, Edit]:
 
 
 def json_texts() -> dict[str, str]:
-    """What may be written in the place of an object of JSON."""
+    """What may be written instead of an object of JSON."""
     many = "0," * 1_000_000 + "0"
     return {
         "lists in lists": '{"model_type": ' + "[" * 10**6 + "]" * 10**6 + "}",

@@ -140,7 +140,7 @@ TEST(EngineAdapters, RequestsGetTheTokensOfTheirs) {
     EXPECT_EQ(engine.Answer("first " + names[i], 1).token_ids, AnswerWith(i, Prompt(40), 9));
     EXPECT_EQ(engine.Answer("again " + names[i]).token_ids, AnswerWith(i, Prompt(40), 9));
   }
-  // Of each of the three that came again, but for its last token.
+  // All tokens except the last one, of each of the three prompts that came again.
   EXPECT_EQ(engine.Metric("cached_tokens_sum"), 3 * 39);
 }
 

@@ -151,7 +151,7 @@ def test_the_list_of_models(server: LiveServer) -> None:
     for each in listed:
         assert each["object"] == "model"
         assert server.client.get(f"/v1/models/{each['id']}").json() == each
-    assert "/" not in json.dumps(listed)  # the folders of adapters are told to nobody
+    assert "/" not in json.dumps(listed)  # clients do not learn the folders of adapters
 
 
 def test_unknown_names(server: LiveServer) -> None:
