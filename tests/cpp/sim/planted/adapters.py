@@ -73,12 +73,6 @@ BUGS = [
         "      begin = end;\n      if (std::ssize(taken_) == kMostRows) break;",
     ),
     _of_a_forward(
-        "what a forward that failed has left goes on",
-        "models/cpu_adapter.cc",
-        "  taken_.clear();  // of a forward that failed\n  groups_.clear();\n  linears_.clear();\n",
-        "",
-    ),
-    _of_a_forward(
         "sums go to the first rows",
         "kernels/cpu/rowwise.inl",
         "    const int64_t to = a.rows == nullptr ? row : a.rows[row];",
