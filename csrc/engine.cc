@@ -276,7 +276,7 @@ void EngineImpl::AddRequest(RequestPtr request, Submission submission) {
   auto rstate = std::make_unique<RequestState>(request, stop_strs, strip, submission.time,
                                                limits_.max_num_sequence);
   rstate->ends_with_prompt = EmptyAnswer(*rstate);
-  if (rstate->ends_with_prompt && !generation.prompt_logprobs) {
+  if (rstate->ends_with_prompt && !generation.prompt_logprobs && !request->embedding) {
     AnswerEmpty(context_, *request, *rstate->ends_with_prompt);
     return Deliver();
   }
@@ -292,7 +292,9 @@ void EngineImpl::AddRequest(RequestPtr request, Submission submission) {
 
 std::optional<FinishReason> EngineImpl::EmptyAnswer(RequestState& rstate) {
   std::optional<FinishReason> reason;
-  if (rstate.config().max_tokens == 0) {
+  if (rstate.request->embedding) {
+    reason = FinishReason::kStop;
+  } else if (rstate.config().max_tokens == 0) {
     reason = FinishReason::kLength;
   } else if (rstate.request->grammar != nullptr) {
     ++estate_->metrics.num_constrained_requests;
@@ -427,7 +429,10 @@ RequestLimits EngineImpl::request_limits() const {
           .max_num_sequence = *config().max_num_sequence,
           .max_sequence_length = max_sequence_length(),
           .length_reason = loaded_.length_reason,
-          .max_pinned_length = MaxPinnedLength()};
+          .max_pinned_length = MaxPinnedLength(),
+          .generates = loaded_.model->metadata().generates,
+          .embedding_size = loaded_.model->metadata().hidden_size,
+          .embedding = loaded_.defaults.embedding};
 }
 
 EngineGauges EngineImpl::Gauges() const {
@@ -463,6 +468,14 @@ RequestPtr Engine::CreateRequest(std::string id, std::vector<Data> inputs,
         grammars()->CompileFor(request, stop);
       },
       begins_turn);
+}
+
+RequestPtr Engine::CreateEmbeddingRequest(std::string id, std::vector<Data> inputs,
+                                          const EmbeddingConfig& embedding,
+                                          const GenerationConfig& service) const {
+  return mlc_native::CreateEmbeddingRequest(
+      std::move(id), std::move(inputs), embedding, service, request_limits(),
+      [&](Request* request) { adapters()->ResolveFor(request); });
 }
 
 void Engine::LoadAdapter(const std::string& name, const std::string& folder) const {

@@ -133,6 +133,15 @@ class ThreadedEngineImpl final : public ThreadedEngine {
         begins_turn);
   }
 
+  RequestPtr CreateEmbeddingRequest(std::string id, std::vector<Data> inputs,
+                                    const EmbeddingConfig& embedding,
+                                    const GenerationConfig& service) override {
+    const std::shared_ptr<const LoadedModel> loaded = Loaded();
+    return mlc_native::CreateEmbeddingRequest(
+        std::move(id), std::move(inputs), embedding, service, loaded->limits,
+        [&](Request* request) { loaded->adapters->ResolveFor(request); });
+  }
+
   void LoadAdapter(const std::string& name, const std::string& folder) override {
     Loaded()->adapters->Load(name, folder);
   }

@@ -36,7 +36,8 @@ cdef class CallbackStreamOutput:
     finish_reason: None before the end of the sequence. request_final_usage_json_str: set only in
     the last output of a request. scored_prompt: see ScoredPrompt in serve/prompt_logprobs.py; set
     only in the first output of the first sequence of a request with prompt_logprobs. Each access
-    makes it, which takes long for a long prompt. request_id: of the request.
+    makes it, which takes long for a long prompt. embedding: bytes of float32, only in the output of a
+    request that embeds its prompt. request_id: of the request.
     """
 
     cdef readonly str request_id
@@ -45,15 +46,19 @@ cdef class CallbackStreamOutput:
     cdef readonly list delta_logprob_json_strs
     cdef readonly str finish_reason
     cdef readonly str request_final_usage_json_str
-    cdef object _with_scores  # the RequestStreamOutput that has them, or None
+    cdef object _with_results  # the RequestStreamOutput that has results of its prompt, or None
 
     @property
     def has_scored_prompt(self):
-        return self._with_scores is not None
+        return self._with_results is not None and self._with_results.has_scored_prompt
 
     @property
     def scored_prompt(self):
-        return None if self._with_scores is None else self._with_scores.scored_prompt
+        return None if self._with_results is None else self._with_results.scored_prompt
+
+    @property
+    def embedding(self):
+        return None if self._with_results is None else self._with_results.embedding
 
     def __repr__(self):
         return (
@@ -177,8 +182,8 @@ cdef class Channel:
             else:
                 for i in range(len(group)):
                     _append_delta(outputs[i], group[i])
-            if item.has_scored_prompt:
-                (<CallbackStreamOutput>outputs[0])._with_scores = item
+            if item.has_prompt_results:
+                (<CallbackStreamOutput>outputs[0])._with_results = item
             message = item.error_message
             if message:
                 self._error = EngineRequestError(request_id, message)

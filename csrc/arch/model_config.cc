@@ -33,7 +33,21 @@ std::string LikelyArchitecture(const ConfigFields& root) {
 struct NamedModel {
   const ArchSpec* arch = nullptr;
   const ImageModel* image_model = nullptr;
+  bool has_head = true;
 };
+
+// The row of a family by the name of its decoder alone, such as Qwen3Model, which checkpoints of
+// models that embed texts have. Null if it is none.
+const ArchSpec* FindDecoder(std::string_view name) {
+  for (const std::string_view ending : {"TextModel", "Model"}) {
+    if (!name.ends_with(ending)) continue;
+    const std::string family(name.substr(0, name.size() - ending.size()));
+    for (const char* const head : {"ForCausalLM", "LMHeadModel"}) {
+      if (const ArchSpec* const arch = FindArchitecture(family + head)) return arch;
+    }
+  }
+  return nullptr;
+}
 
 NamedModel ReadArchitecture(const ConfigFields& root) {
   const std::vector<std::string> names = root.Strings("architectures");
@@ -41,6 +55,7 @@ NamedModel ReadArchitecture(const ConfigFields& root) {
   for (const std::string& name : names) {
     if (const ArchSpec* arch = FindArchitecture(name)) return {.arch = arch};
     if (const ImageModel* model = FindImageModel(name)) return {.image_model = model};
+    if (const ArchSpec* arch = FindDecoder(name)) return {.arch = arch, .has_head = false};
     list += (list.empty() ? "" : ", ") + name;
   }
   if (names.empty()) {
@@ -330,7 +345,14 @@ ModelConfig ReadHuggingFaceConfig(const std::string& folder, int64_t longest) {
   }
   const ArchSpec& named = *model.arch;
   const ConfigFields fields = FieldsOfText(named, root);
-  return ReadDecoder(*RowOfText(&named, fields.String("model_type", "")), root, fields, longest);
+  ModelConfig config =
+      ReadDecoder(*RowOfText(&named, fields.String("model_type", "")), root, fields, longest);
+  if (!model.has_head) {  // the embeddings stand in for it, which take no memory of their own
+    config.has_head = false;
+    config.tie_word_embeddings = true;
+    config.head_bias = false;
+  }
+  return config;
 }
 
 // Older checkpoints of ModelOpt say in a file of their own how they are quantized.

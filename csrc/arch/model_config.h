@@ -186,6 +186,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   bool has_post_norms = true;    // those of the family
   bool parallel_blocks = false;  // both blocks of a layer read the norm in front of attention
   bool tie_word_embeddings = false;
+  bool has_head = true;       // false: the checkpoint has none, so that logits mean nothing
   float embedding_scale = 1;  // see EmbeddingScale
   float residual_scale = 1;   // the family's residual is the residual times this
   float attention_scale = 0;

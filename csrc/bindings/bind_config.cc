@@ -226,7 +226,20 @@ void BindConfig(nb::module_& m) {
       .def_ro("vocab_size", &RequestLimits::vocab_size)
       .def_ro("max_num_sequence", &RequestLimits::max_num_sequence)
       .def_ro("max_sequence_length", &RequestLimits::max_sequence_length)
-      .def_ro("length_reason", &RequestLimits::length_reason);
+      .def_ro("length_reason", &RequestLimits::length_reason)
+      .def_ro("generates", &RequestLimits::generates,
+              "False: the model has no head, and embeds texts only.")
+      .def_ro("embedding_size", &RequestLimits::embedding_size,
+              "Numbers of an embedding; 0: the model gives none.")
+      .def_prop_ro(
+          "pooling", [](const RequestLimits& self) { return ToString(self.embedding.pooling); },
+          "Of embeddings whose requests name none.")
+      .def_prop_ro(
+          "normalizes", [](const RequestLimits& self) { return self.embedding.normalize; },
+          "Whether they have length 1.")
+      .def_prop_ro(
+          "embedding_refusal", [](const RequestLimits& self) { return self.embedding.refusal; },
+          "What the model folder asks for and is not supported; \"\" if nothing.");
 
   m.def(
       "check_engine_config",

@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <bit>
 #include <memory>
 #include <new>
 #include <stop_token>
@@ -53,6 +54,13 @@ std::optional<std::vector<std::string>> ScoredPrompt(const RequestStreamOutput& 
   if (!output.prompt_logprobs) return std::nullopt;
   const auto& [tokens, token_table] = *output.prompt_logprobs;
   return LogprobJsonStrs(tokens, token_table.get());
+}
+
+// Float32 of the machine, which is little-endian.
+nb::object EmbeddingBytes(const RequestStreamOutput& output) {
+  static_assert(std::endian::native == std::endian::little);
+  if (output.embedding.empty()) return nb::none();
+  return nb::bytes(output.embedding.data(), output.embedding.size() * sizeof(float));
 }
 
 std::optional<std::string> FinalUsageJson(const RequestStreamOutput& output) {
@@ -187,6 +195,14 @@ void BindData(nb::module_& m) {
                                   "The new output of one request; the last one has is_final set.")
       .def_ro("request_id", &RequestStreamOutput::request_id)
       .def_ro("group", &RequestStreamOutput::group, "One SequenceDelta per sequence, or empty.")
+      .def_prop_ro(
+          "has_prompt_results",
+          [](const RequestStreamOutput& self) {
+            return self.prompt_logprobs.has_value() || !self.embedding.empty();
+          },
+          "Whether it has a scored prompt or an embedding.")
+      .def_prop_ro("embedding", &EmbeddingBytes, nb::sig("def embedding(self) -> bytes | None"),
+                   "Of a request that embeds its tokens: float32, little-endian. Else None.")
       .def_prop_ro("has_scored_prompt",
                    [](const RequestStreamOutput& self) { return self.prompt_logprobs.has_value(); })
       .def_prop_ro(

@@ -100,6 +100,17 @@ void BindEngine(nb::module_& m) {
           "Validates, and compiles a grammar without the GIL. Raises InvalidRequest, "
           "InvalidConfig.")
       .def(
+          "create_embedding_request",
+          [](const PyEngine& self, std::string id, const std::vector<int64_t>& token_ids,
+             const std::optional<std::string>& pooling, std::optional<int64_t> dimensions,
+             std::optional<bool> normalize, const GenerationConfig& service) {
+            return CreateEngineEmbeddingRequest(*self.engine, std::move(id), token_ids, pooling,
+                                                dimensions, normalize, service);
+          },
+          "id"_a, "token_ids"_a, "pooling"_a, "dimensions"_a, "normalize"_a, "service"_a.lock(),
+          "A request for the embedding of the tokens; None is what the model folder says. Raises "
+          "InvalidRequest.")
+      .def(
           "add_request",
           [](PyEngine& self, std::shared_ptr<Request> request) {
             self.engine->AddRequest(std::move(request));

@@ -61,6 +61,10 @@ void BindThreadedEngine(nb::module_& m) {
            "cancellation"_a.none() = nb::none(),
            "Validates against the loaded model, and compiles a grammar without the GIL. Raises "
            "InvalidRequest, InvalidConfig.")
+      .def("create_embedding_request", &CreateEngineEmbeddingRequest<ThreadedEngine>, "id"_a,
+           "token_ids"_a, "pooling"_a, "dimensions"_a, "normalize"_a, "service"_a.lock(),
+           "A request for the embedding of the tokens; None is what the model folder says. Raises "
+           "InvalidRequest.")
       .def(
           "add_request",
           [](ThreadedEngine& self, std::shared_ptr<Request> request) {

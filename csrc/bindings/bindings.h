@@ -69,4 +69,18 @@ std::shared_ptr<Request> CreateEngineRequest(AnyEngine& engine, std::string id,
       std::move(id), std::move(inputs), std::move(own_config), begins_turn, stop));
 }
 
+// The same for a request that embeds its tokens; None is what the model folder says.
+template <typename AnyEngine>
+std::shared_ptr<Request> CreateEngineEmbeddingRequest(AnyEngine& engine, std::string id,
+                                                      const std::vector<int64_t>& token_ids,
+                                                      const std::optional<std::string>& pooling,
+                                                      std::optional<int64_t> dimensions,
+                                                      std::optional<bool> normalize,
+                                                      const GenerationConfig& service) {
+  EmbeddingConfig config{.dimensions = dimensions, .normalize = normalize};
+  if (pooling) config.pooling = ParsePooling(*pooling);
+  return std::const_pointer_cast<Request>(
+      engine.CreateEmbeddingRequest(std::move(id), TokenInputs(token_ids), config, service));
+}
+
 }  // namespace mlc_native::bindings

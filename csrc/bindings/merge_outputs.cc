@@ -43,6 +43,7 @@ void Join(RequestStreamOutput* first, RequestStreamOutput* next) {
     MakeRoom(&to.logprobs, from.logprobs.size());
   }
   if (!first->prompt_logprobs) first->prompt_logprobs = std::move(next->prompt_logprobs);
+  if (first->embedding.empty()) first->embedding = std::move(next->embedding);
   for (size_t i = 0; i < first->group.size(); ++i) {
     AppendDelta(&first->group[i], std::move(next->group[i]));
   }

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "checkpoint/embedding_defaults.h"
 #include "mlc_native/config.h"
 #include "model_files/model_files.h"
 #include "support/config_fields.h"
@@ -146,6 +147,7 @@ ModelDefaults ReadModelDefaults(const std::string& model_path) {
   const ConfigFields config = ReadGenerationFields(config_path);
   const fs::path generation_path = folder / "generation_config.json";
   ModelDefaults defaults;
+  defaults.embedding = ReadEmbeddingDefaults(model_path);
   if (!fs::exists(generation_path, error)) {
     defaults.eos_token_ids = ReadTokenIds(config, kEosTokenId);
     return defaults;

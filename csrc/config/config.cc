@@ -161,6 +161,12 @@ std::string RangeText(const FieldRange& range) {
   return text + ']';
 }
 
+Pooling ParsePooling(const std::string& name) {
+  if (const auto pooling = ValueOf<Pooling>(name)) return *pooling;
+  throw InvalidRequest("pooling",
+                       OutOfRangeMessage("pooling", '"' + name + '"', ListNamesOf<Pooling>()));
+}
+
 RequestPriority ParsePriority(const std::string& name) {
   if (const auto priority = ValueOf<RequestPriority>(name)) return *priority;
   throw InvalidRequest(

@@ -28,6 +28,7 @@ constexpr Renamed kIntegers[] = {
     {"attention.head_count_kv", "num_key_value_heads"},
     {"attention.key_length", "head_dim"},
     {"context_length", "max_position_embeddings"},
+    {"pooling_type", "pooling_type"},
     {"expert_count", "num_local_experts"},
     {"expert_used_count", "num_experts_per_tok"},
     {"expert_used_count", "top_k_experts"},

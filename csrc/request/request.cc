@@ -32,6 +32,57 @@ std::string Reason(const RequestLimits& limits) {
   return limits.length_reason.empty() ? "" : " (" + limits.length_reason + ')';
 }
 
+void CheckEmbedding(const EmbeddingConfig& embedding, const RequestLimits& limits) {
+  if (limits.embedding_size == 0) {
+    throw InvalidRequest("model", "This model gives no hidden states, so there are no embeddings");
+  }
+  const int64_t dimensions = embedding.dimensions.value_or(limits.embedding_size);
+  if (dimensions < 1 || dimensions > limits.embedding_size) {
+    throw InvalidRequest("dimensions",
+                         OutOfRangeMessage("dimensions", dimensions,
+                                           "in [1, " + std::to_string(limits.embedding_size) +
+                                               "], the size of the model's hidden states"));
+  }
+}
+
+// With what the model's folder says where the request says nothing.
+EmbeddingConfig Resolved(EmbeddingConfig embedding, const EmbeddingDefaults& defaults) {
+  if (!embedding.pooling && !defaults.refusal.empty()) {
+    throw InvalidRequest(
+        "pooling", "The embeddings of this model need what is not supported: " + defaults.refusal +
+                       ". Give \"pooling\" for an embedding without it");
+  }
+  if (!embedding.pooling) embedding.pooling = defaults.pooling;
+  if (!embedding.normalize) embedding.normalize = defaults.normalize;
+  return embedding;
+}
+
+// What of the settings does not concern an answer.
+GenerationConfig ServiceOf(const GenerationConfig& config) {
+  GenerationConfig service;
+  VisitServiceFields([&](const Field&, auto member) { service.*member = config.*member; });
+  service.truncate_prompt_tokens = config.truncate_prompt_tokens;
+  service.speculative = false;
+  service.prediction.clear();
+  service.seed = 0;
+  return service;
+}
+
+// Flattens the inputs. The request is not checked yet.
+std::shared_ptr<Request> NewRequest(std::string id, std::vector<Data> inputs,
+                                    GenerationConfig generation_cfg) {
+  if (id.empty()) throw InvalidRequest("id", "The request id must not be empty");
+  auto request = std::make_shared<Request>();
+  request->id = std::move(id);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    AppendInput(inputs[i], i, &request->prompt_token_ids);
+  }
+  request->inputs = std::move(inputs);
+  request->generation_cfg = std::move(generation_cfg);
+  TruncatePrompt(request->generation_cfg.truncate_prompt_tokens, &request->prompt_token_ids);
+  return request;
+}
+
 int64_t RandomSeed() {
   std::random_device device;
   const uint64_t bits = (uint64_t{device()} << 32) | device();
@@ -78,6 +129,14 @@ void CheckRequest(const Request& request, const RequestLimits& limits) {
                                        std::to_string(prompt[i]));
   }
   request.generation_cfg.Validate(limits.vocab_size);
+  if (request.embedding) {
+    CheckEmbedding(*request.embedding, limits);
+  } else if (!limits.generates) {
+    throw InvalidRequest(
+        "model",
+        "This model has no head, as its \"architectures\" say: it embeds texts and "
+        "generates none");
+  }
   if (request.generation_cfg.n > MaxAnswers(limits)) {
     throw InvalidRequest("n", "\"n\" must be in [1, " + std::to_string(MaxAnswers(limits)) +
                                   "], got " + std::to_string(request.generation_cfg.n));
@@ -90,18 +149,20 @@ void CheckRequest(const Request& request, const RequestLimits& limits) {
 RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationConfig generation_cfg,
                          const RequestLimits& limits, const CompleteRequest& complete,
                          bool begins_turn) {
-  if (id.empty()) throw InvalidRequest("id", "The request id must not be empty");
-  auto request = std::make_shared<Request>();
-  request->id = std::move(id);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    AppendInput(inputs[i], i, &request->prompt_token_ids);
-  }
-  request->inputs = std::move(inputs);
-  request->generation_cfg = std::move(generation_cfg);
+  const auto request = NewRequest(std::move(id), std::move(inputs), std::move(generation_cfg));
   request->begins_turn = begins_turn;
-  TruncatePrompt(request->generation_cfg.truncate_prompt_tokens, &request->prompt_token_ids);
   CheckRequest(*request, limits);
   if (!request->generation_cfg.seed) request->generation_cfg.seed = RandomSeed();
+  if (complete) complete(request.get());
+  return request;
+}
+
+RequestPtr CreateEmbeddingRequest(std::string id, std::vector<Data> inputs,
+                                  const EmbeddingConfig& embedding, const GenerationConfig& service,
+                                  const RequestLimits& limits, const CompleteRequest& complete) {
+  const auto request = NewRequest(std::move(id), std::move(inputs), ServiceOf(service));
+  request->embedding = Resolved(embedding, limits.embedding);
+  CheckRequest(*request, limits);
   if (complete) complete(request.get());
   return request;
 }

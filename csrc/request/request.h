@@ -40,6 +40,9 @@ struct Request : std::enable_shared_from_this<Request> {
   // The answer is a turn of a chat, thus a text of its own: it loses the leading space that the
   // tokenizer's decoder strips from texts. A continuation of the prompt keeps it.
   bool begins_turn = false;
+  // The prompt is embedded: resolved, with all fields but `dimensions`. generation_cfg then has
+  // what concerns the service alone.
+  std::optional<EmbeddingConfig> embedding;
   // What generation_cfg.response_format became, and the tokens that it was compiled for. Null when
   // the answer is not constrained.
   std::shared_ptr<const CompiledGrammar> grammar;
@@ -68,6 +71,7 @@ struct Request : std::enable_shared_from_this<Request> {
     return {generation_cfg.cache_salt, adapter != nullptr ? adapter->id : 0};
   }
   int64_t prompt_len() const { return static_cast<int64_t>(prompt_token_ids.size()); }
+  bool embeds(Pooling pooling) const { return embedding && embedding->pooling == pooling; }
 };
 
 // The largest n of a request. Answers beyond max_num_sequence wait until others have ended.
@@ -78,7 +82,8 @@ void CheckPin(int64_t prompt_len, const RequestLimits& limits);
 
 // Throws InvalidRequest when the request can never be served: empty or too long prompt, token ids
 // outside the vocabulary, invalid generation config, n above MaxAnswers, a prompt to be pinned that
-// CheckPin refuses. A prompt of exactly max_sequence_length tokens is served.
+// CheckPin refuses, an answer of a model without a head, or an embedding that the model does not
+// give. A prompt of exactly max_sequence_length tokens is served.
 void CheckRequest(const Request& request, const RequestLimits& limits);
 
 // Fills in the adapter and the grammar of a request that is right otherwise, or is_aborted; may
@@ -92,6 +97,13 @@ using CompleteRequest = std::function<void(Request*)>;
 RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationConfig generation_cfg,
                          const RequestLimits& limits, const CompleteRequest& complete = {},
                          bool begins_turn = false);
+
+// The same for a request that embeds its inputs. Of `service`, what it reads is
+// truncate_prompt_tokens and the fields of VisitServiceFields.
+RequestPtr CreateEmbeddingRequest(std::string id, std::vector<Data> inputs,
+                                  const EmbeddingConfig& embedding, const GenerationConfig& service,
+                                  const RequestLimits& limits,
+                                  const CompleteRequest& complete = {});
 
 // An integer of a caller as a token id. Throws InvalidRequest naming `field` for what no vocabulary
 // can hold.

@@ -42,6 +42,7 @@ void RequestStateEntry::TakeBackTokens(int64_t num_tokens) {
 }
 
 int64_t RequestStateEntry::num_to_score() const {
+  if (rstate->request->embeds(Pooling::kMean)) return rstate->request->prompt_len();
   const bool is_first = this == rstate->entries.data();  // the others have the same prompt
   return is_first && rstate->config().prompt_logprobs ? rstate->request->prompt_len() - 1 : 0;
 }

@@ -107,6 +107,10 @@ struct RequestStateEntry {
   // of tokens [1, 1 + num_scored). An output takes them when the prompt is complete.
   std::vector<SampleResult> scores;
   int64_t num_scored = 0;
+  // Of a request that embeds its prompt: the sum of the hidden states of `num_scored` rows, or the
+  // state of the last one. Complete when is_embedded; an output takes it then.
+  std::vector<double> pooled;
+  bool is_embedded = false;
 
   // Tokens that are generated and not delivered. Post-process has examined the first num_examined
   // of them, which the stop handler withholds.
@@ -125,9 +129,9 @@ struct RequestStateEntry {
   int64_t num_generated() const;
   int64_t length() const { return static_cast<int64_t>(tokens.size() + pending_rows.size()); }
   int64_t num_tokens_to_compute() const { return last_is_pending ? 0 : length() - mstate.kv_len; }
-  // Rows [0, num_to_score()) are scored, each once: a sequence that is computed again after a
-  // preemption keeps its scores. 0 except in the first entry of a request that
-  // wants the scores of its prompt.
+  // Rows [0, num_to_score()) are scored, or pooled for a mean, each once: a sequence that is
+  // computed again after a preemption keeps what it has. 0 except in the first entry of a request
+  // that wants the scores of its prompt, or its mean.
   int64_t num_to_score() const;
   // The most tokens that the sequence may take from the prefix cache when it starts. What is still
   // to be scored is computed, and always the last token, because its logits are wanted.
@@ -177,8 +181,8 @@ struct RequestState : std::enable_shared_from_this<RequestState> {
   std::vector<RequestStateEntry> entries;  // never grows: entries are pointed to
   RequestMetrics metrics;
   std::string error_message;
-  // Set for an empty answer whose prompt is scored. The token that is drawn behind the prompt is no
-  // part of the answer, and no grammar applies to it.
+  // Set for an empty answer whose prompt is scored or embedded. The token that is drawn behind a
+  // scored prompt is no part of the answer, and no grammar applies to it.
   std::optional<FinishReason> ends_with_prompt;
   bool prompt_logprobs_delivered = false;
   bool may_draft = false;                               // its settings and the engine's ask for it

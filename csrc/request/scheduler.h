@@ -44,7 +44,8 @@ struct PlannedSlice {
   int64_t num_drawn = 1;
   const int32_t* draft_tokens = nullptr;  // [num_drawn - 1], valid until Submit returns
   // Rows directly before the drawn ones whose next token is known: it gets its log-probability
-  // (RequestStateEntry::scores).
+  // (RequestStateEntry::scores). Of a request that embeds its prompt, of which nothing is drawn:
+  // its last rows, of whose hidden states the mean is made.
   int64_t num_scored = 0;
 
   std::span<const int32_t> drafts() const {

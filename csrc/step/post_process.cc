@@ -7,6 +7,7 @@
 
 #include "engine_state.h"
 #include "step/sequence_life.h"
+#include "step/state_pooling.h"
 
 namespace mlc_native {
 namespace {
@@ -33,6 +34,7 @@ class SequenceDelivery {
     ids_.clear();
     if (!leaf_.extra_prefix.empty()) ExamineExtraPrefix();
     while (leaf_.num_examined < leaf_.undelivered.size()) ExamineNextToken();
+    if (leaf_.is_embedded && !leaf_.finished()) Finish(*leaf_.rstate->ends_with_prompt);
     if (leaf_.finish_reason && leaf_.stop_handler && !leaf_.stop_handler->stop_triggered()) {
       leaf_.stop_handler->Finish(&bytes_, &ids_);
     }
@@ -222,6 +224,14 @@ void AddPromptLogprobs(StepContext& context, RequestState& rstate, RequestStream
   rstate.prompt_logprobs_delivered = true;
 }
 
+// With the only output of a request that is embedded.
+void AddEmbedding(RequestState& rstate, RequestStreamOutput* output) {
+  RequestStateEntry& entry = rstate.entries[0];
+  if (!entry.is_embedded || entry.finish_reason != rstate.ends_with_prompt) return;
+  output->embedding = EmbeddingOf(entry);
+  entry.pooled = {};
+}
+
 void ProcessRequest(StepContext& context, RequestState& rstate) {
   // An attempt that threw half way has lost what it had taken; what comes behind that would leave a
   // gap in the answer. The request has been ended since.
@@ -239,6 +249,7 @@ void ProcessRequest(StepContext& context, RequestState& rstate) {
   }
   if (anything) {
     AddPromptLogprobs(context, rstate, &output);
+    AddEmbedding(rstate, &output);
     context.state.postproc_workspace.outputs.push_back(std::move(output));
     for (RequestStateEntry& leaf : rstate.leaves()) {
       leaf.finish_reason_delivered = leaf.finish_reason.has_value();

@@ -16,6 +16,7 @@ void StepBatch::Clear() {
   logits_rows_.clear();
   token_rows_.clear();
   rows_.clear();
+  pooled_.clear();
   if (!draft_counts_.empty()) draft_counts_.clear();  // otherwise the deque is rebuilt each step
   must_collect_ = false;
   is_in_chain_ = false;
@@ -49,6 +50,7 @@ void StepBatch::Add(const PlannedSlice& slice, const PagedKvCache& kv, TokenBloc
   } else {
     AddInputs(slice);
   }
+  if (entry.rstate->request->embedding) return AddPooledRows(slice);
   if (slice.num_scored > 0) AddScoredRows(slice, end);
   if (slice.completes_input) AddDrawnRows(slice, end, behind, bool{block});
 }
@@ -74,6 +76,19 @@ void StepBatch::AddDrafts(const PlannedSlice& slice) {
       << drafts.size() << " draft tokens for " << entry.rstate->request->id;
   is_in_chain_ |= is_on_device;
   token_ids_.insert(token_ids_.end(), drafts.begin(), drafts.end());
+}
+
+// Of the last token, or of all that are not pooled yet.
+void StepBatch::AddPooledRows(const PlannedSlice& slice) {
+  const bool is_mean = slice.entry->rstate->request->embeds(Pooling::kMean);
+  const auto num_rows =
+      static_cast<int32_t>(is_mean ? slice.num_scored : int64_t{slice.completes_input});
+  if (num_rows == 0) return;
+  pooled_.push_back({.entry = slice.entry,
+                     .first_row = static_cast<int32_t>(std::ssize(token_ids_)) - num_rows,
+                     .num_rows = num_rows,
+                     .sequence_idx = static_cast<int>(std::ssize(sequences_)) - 1,
+                     .is_complete = slice.completes_input});
 }
 
 void StepBatch::AddScoredRows(const PlannedSlice& slice, int64_t end) {

@@ -36,6 +36,15 @@ class StepBatch {
     bool is_rejected = false;  // so is this: a guess that it was computed for is wrong
   };
 
+  // Rows [first_row, first_row + num_rows) of the batch, whose hidden states become an embedding.
+  struct Pooled {
+    RequestStateEntry* entry = nullptr;
+    int32_t first_row = 0;
+    int32_t num_rows = 0;
+    int sequence_idx = 0;      // of its slice
+    bool is_complete = false;  // with these, the embedding is there
+  };
+
   void Clear();
   // Requires: `kv` has pages for all tokens of the slice. Reserves the room in the entry that the
   // results of the step take. What it draws goes to `block`, if that is one.
@@ -48,6 +57,7 @@ class StepBatch {
   std::span<TokenRow> token_rows() { return token_rows_; }
   std::span<Row> rows() { return rows_; }
   std::span<const Row> rows() const { return rows_; }
+  std::span<const Pooled> pooled() const { return pooled_; }
   // The guesses that row i was computed for.
   std::span<const int32_t> drafts_before(size_t i) const {
     const auto end = static_cast<size_t>(logits_rows_[i]) + 1;
@@ -65,6 +75,7 @@ class StepBatch {
  private:
   void AddInputs(const PlannedSlice& slice);
   void AddDrafts(const PlannedSlice& slice);
+  void AddPooledRows(const PlannedSlice& slice);
   void AddScoredRows(const PlannedSlice& slice, int64_t end);
   void AddDrawnRows(const PlannedSlice& slice, int64_t end, const TokenBlock& behind,
                     bool has_block);
@@ -77,6 +88,7 @@ class StepBatch {
   std::vector<int32_t> logits_rows_;      // as rows_
   std::vector<TokenRow> token_rows_;      // as rows_
   std::vector<Row> rows_;
+  std::vector<Pooled> pooled_;
   std::deque<TokenCounts> draft_counts_;  // of rows behind draft tokens; their addresses stay
   bool must_collect_ = false;
   bool is_in_chain_ = false;

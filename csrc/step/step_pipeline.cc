@@ -23,10 +23,12 @@ StepPipeline::StepPipeline(StepContext& context)
     : context_(context),
       masks_(context),
       limits_(context),
+      pooling_(context),
       jump_forward_(context),
       trace_(context.trace),
       queue_(context.model.step_queue()) {
   if (queue_ == nullptr) queue_ = &host_steps_.emplace(&context.model);
+  for (size_t i = 0; i < flights_.size(); ++i) flights_[i].place = static_cast<int64_t>(i);
 }
 
 bool StepPipeline::MustCollect() const {
@@ -147,8 +149,7 @@ void StepPipeline::ForwardAndFillMasks(Flight* flight) {
       flight->kept.push_back(slice.entry->rstate->shared_from_this());
   }
   ForwardBatch batch = flight->batch.forward();
-  batch.hidden = Watch(flight->plan);
-  flight->is_watched = !batch.hidden.rows.empty();
+  batch.hidden = States(flight);
   TokenBlocks* const blocks = context_.token_blocks;
   if (blocks == nullptr) return queue_->Forward(batch);
   batch.tokens = &blocks->memory();
@@ -164,6 +165,14 @@ TokenBlock StepPipeline::NextBlock(const PlannedSlice& slice, int64_t* num_block
   if (!TokenBlocks::Allows(*slice.entry)) return {};
   const int64_t slot = (oldest_ + num_in_flight_) % std::ssize(flights_);
   return blocks->BlockOf(slot, (*num_blocks)++, slice.num_drawn - 1);
+}
+
+HiddenStates StepPipeline::States(Flight* flight) {
+  HiddenStates states = pooling_.Ask(flight->batch, flight->place);
+  if (!states.rows.empty()) return states;
+  states = Watch(flight->plan);
+  flight->is_watched = !states.rows.empty();
+  return states;
 }
 
 HiddenStates StepPipeline::Watch(const StepPlan& plan) {

@@ -34,6 +34,7 @@
 #include "step/host_steps.h"
 #include "step/jump_forward.h"
 #include "step/row_limits.h"
+#include "step/state_pooling.h"
 #include "step/step_batch.h"
 #include "step/step_context.h"
 #include "step/step_trace.h"
@@ -85,6 +86,7 @@ class StepPipeline {
     int64_t num_started = 0;  // sequences that this step started
     bool is_traced = false;   // the trace has its "start" and not yet its "finish"
     bool is_watched = false;  // the batch drafter waits for hidden states of it
+    int64_t place = 0;        // in flights_
     int64_t num_masks = 0;    // rows of sequences with a grammar
     double mask_seconds = 0;  // that the masks were waited for
     TimePoint start;
@@ -98,7 +100,9 @@ class StepPipeline {
   void ReserveStates(const PlannedSlice& slice);
   // Masks are filled while the model computes; filling has ended even if this throws.
   void ForwardAndFillMasks(Flight* flight);
-  // The hidden states that the batch drafter asks for, if there is one.
+  // The hidden states that embeddings are made of; else those that the batch drafter asks for, if
+  // there is one, which does without those of other steps.
+  HiddenStates States(Flight* flight);
   HiddenStates Watch(const StepPlan& plan);
   void Sample(Flight* flight);
   void Commit(Flight* flight);
@@ -133,6 +137,7 @@ class StepPipeline {
   StepContext& context_;
   GrammarMasks masks_;
   RowLimits limits_;
+  StatePooling pooling_;
   JumpForward jump_forward_;
   StepTrace trace_;
   std::optional<HostSteps> host_steps_;                  // of a model without a queue

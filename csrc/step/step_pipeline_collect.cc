@@ -55,6 +55,7 @@ void StepPipeline::Collect() {
   MarkRejected(rows);
   EndFailed(flight, 0);
   for (const PlannedSlice& slice : flight.plan.slices) CollectSlice(slice);
+  pooling_.Collect(flight.batch, flight.place);
   CollectRound(flight, 0, now);
   for (size_t num_drafts = 1; num_drafts <= flight.batch.max_drafts(); ++num_drafts) {
     PostProcess(context_);

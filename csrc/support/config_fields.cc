@@ -52,19 +52,39 @@ ConfigFields ConfigFields::ReadFile(const std::string& path, std::string_view sk
   return ParseFile(path, RegularFile(path, name).ReadAll(kMaxFileBytes), skipped_list);
 }
 
-ConfigFields ConfigFields::ParseFile(const std::string& path, const std::string& text,
-                                     std::string_view skipped_list) {
+std::vector<ConfigFields> ConfigFields::ReadListFile(const std::string& path) {
   const std::string name = path.substr(path.rfind('/') + 1);
-  Shared value;
+  const Shared list = ParseFileValue(path, RegularFile(path, name).ReadAll(kMaxFileBytes), {});
+  if (!IsListOf(list.get(), &JsonValue::is_object)) {
+    throw LoadError(name, path + ": is not a list of JSON objects");
+  }
+  const ConfigFields whole(path, ThrowFieldError<LoadError>, list);
+  std::vector<ConfigFields> objects;
+  for (const JsonValue& item : list->AsArray()) {
+    objects.push_back(whole.At(path + "[" + std::to_string(objects.size()) + "]", item));
+  }
+  return objects;
+}
+
+ConfigFields::Shared ConfigFields::ParseFileValue(const std::string& path, const std::string& text,
+                                                  std::string_view skipped_list) {
+  const std::string name = path.substr(path.rfind('/') + 1);
   try {
-    value = std::make_shared<const JsonValue>(ParseFileText(text, skipped_list));
+    return std::make_shared<const JsonValue>(ParseFileText(text, skipped_list));
   } catch (const JsonParseError& error) {
     if (IsLfsPointer(text)) throw LoadError(name, path + ": " + kIsLfsPointer);
     const bool is_limit =
         error.kind == JsonParseError::Kind::kDepth || error.kind == JsonParseError::Kind::kSize;
     throw LoadError(name, path + (is_limit ? ": " : ": is not valid JSON: ") + error.what());
   }
-  if (!value->is_object()) throw LoadError(name, path + ": is not a JSON object");
+}
+
+ConfigFields ConfigFields::ParseFile(const std::string& path, const std::string& text,
+                                     std::string_view skipped_list) {
+  Shared value = ParseFileValue(path, text, skipped_list);
+  if (!value->is_object()) {
+    throw LoadError(path.substr(path.rfind('/') + 1), path + ": is not a JSON object");
+  }
   return ConfigFields(path, ThrowFieldError<LoadError>, std::move(value));
 }
 

@@ -26,7 +26,9 @@ class ConfigFields {
   static constexpr size_t kMaxFileDepth = 128;
   static constexpr size_t kMaxFileValues = 4'000'000;  // the largest known has 1.9 million
   static ConfigFields ReadFile(const std::string& path, std::string_view skipped_list = {});
-  // The same for the text of such a file.
+  // The same for a file that holds a list of objects.
+  static std::vector<ConfigFields> ReadListFile(const std::string& path);
+  // ReadFile for the text of such a file.
   static ConfigFields ParseFile(const std::string& path, const std::string& text,
                                 std::string_view skipped_list = {});
   // `what` names the text in messages ("The engine config"), `field` it in errors about the whole.
@@ -81,7 +83,9 @@ class ConfigFields {
       : place_(std::move(place)), thrower_(thrower), object_(std::move(object)) {}
   ConfigFields With(JsonObject members) const;  // the same place with other fields
   ConfigFields At(std::string place, const JsonValue& object) const;  // an object within this one
-  const char* Spelled(const char* field) const;                       // as the text names it
+  static Shared ParseFileValue(const std::string& path, const std::string& text,
+                               std::string_view skipped_list);
+  const char* Spelled(const char* field) const;  // as the text names it
 
   std::string place_;
   Thrower thrower_;

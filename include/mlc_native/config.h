@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mlc_native/detail/dtype.h"
+#include "mlc_native/detail/embedding_config.h"
 #include "mlc_native/detail/engine_config.h"
 #include "mlc_native/detail/export.h"
 #include "mlc_native/detail/generation_config.h"
@@ -71,6 +72,7 @@ struct ModelMetadata {
   int64_t num_layers = 0;
   int64_t hidden_size = 0;
   std::optional<DraftHeadInfo> draft_head{};  // of a model that is one
+  bool generates = true;  // false: its checkpoint has no head, and embeds texts only
   // Of the device, after the weights; nullopt: the model lives in the memory of the host.
   std::optional<int64_t> free_memory_bytes{};
   // In a step of at most this many rows, the logits of a slice of one row, and of each row of a
@@ -99,6 +101,7 @@ std::string ExplainLongestSequence(const EngineConfig& given, const EngineConfig
 struct ModelDefaults {
   GenerationConfig generation;         // sampling and lengths, see ReadModelDefaults
   std::vector<int32_t> eos_token_ids;  // end a sequence unless debug_config.ignore_eos
+  EmbeddingDefaults embedding{};
 };
 
 }  // namespace mlc_native

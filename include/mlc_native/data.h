@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "mlc_native/detail/embedding_config.h"
 #include "mlc_native/detail/export.h"
 
 namespace mlc_native {
@@ -30,6 +31,9 @@ struct RequestLimits {
   std::string length_reason = {};   // what sets max_sequence_length, for messages
   // Tokens, whole pages, that all pinned prompts may take; nullopt without a prefix cache.
   std::optional<int64_t> max_pinned_length = {};
+  bool generates = true;          // false: it has no head, and embeds texts only
+  int64_t embedding_size = 0;     // numbers of an embedding; 0: the model gives none
+  EmbeddingDefaults embedding{};  // of its folder
 };
 
 // An adapter (LoRA) that is loaded beside the model.
@@ -131,6 +135,9 @@ struct RequestStreamOutput {
   // In the first output of a request whose prompt was scored (GenerationConfig::prompt_logprobs).
   // A request that ends before its prompt is computed never gets them.
   std::optional<PromptLogprobs> prompt_logprobs;
+  // In the only output of a request that embeds its prompt (Engine::CreateEmbeddingRequest), except
+  // the final one: [dimensions].
+  std::vector<float> embedding{};
   std::optional<RequestUsage> usage;  // of the final output
   std::string error_message;          // set when a sequence finished with kError
 

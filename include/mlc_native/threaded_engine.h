@@ -83,6 +83,10 @@ class MLC_NATIVE_API ThreadedEngine {
   virtual RequestPtr CreateRequest(std::string id, std::vector<Data> inputs,
                                    GenerationConfig generation_cfg, bool begins_turn = false,
                                    const std::stop_token& stop = {}) = 0;
+  // Engine::CreateEmbeddingRequest, for the loaded model.
+  virtual RequestPtr CreateEmbeddingRequest(std::string id, std::vector<Data> inputs,
+                                            const EmbeddingConfig& embedding,
+                                            const GenerationConfig& service = {}) = 0;
   // Throws InvalidRequest if the id is live or the engine has exited, QueueFull if too many
   // requests wait. Returns at once. An id is live until its final output is about to be handed to
   // the callback.

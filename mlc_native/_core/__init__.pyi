@@ -83,6 +83,26 @@ class RequestLimits:
     @property
     def length_reason(self) -> str: ...
 
+    @property
+    def generates(self) -> bool:
+        """False: the model has no head, and embeds texts only."""
+
+    @property
+    def embedding_size(self) -> int:
+        """Numbers of an embedding; 0: the model gives none."""
+
+    @property
+    def pooling(self) -> str:
+        """Of embeddings whose requests name none."""
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether they have length 1."""
+
+    @property
+    def embedding_refusal(self) -> str:
+        """What the model folder asks for and is not supported; "" if nothing."""
+
 def check_engine_config(json: str) -> str:
     """
     Reads an engine config and returns it in full. Raises InvalidConfig that names the wrong field.
@@ -190,6 +210,16 @@ class RequestStreamOutput:
     @property
     def group(self) -> list[SequenceDelta]:
         """One SequenceDelta per sequence, or empty."""
+
+    @property
+    def has_prompt_results(self) -> bool:
+        """Whether it has a scored prompt or an embedding."""
+
+    @property
+    def embedding(self) -> bytes | None:
+        """
+        Of a request that embeds its tokens: float32, little-endian. Else None.
+        """
 
     @property
     def has_scored_prompt(self) -> bool: ...
@@ -439,6 +469,11 @@ class Engine:
         Validates, and compiles a grammar without the GIL. Raises InvalidRequest, InvalidConfig.
         """
 
+    def create_embedding_request(self, id: str, token_ids: Sequence[int], pooling: str | None, dimensions: int | None, normalize: bool | None, service: GenerationConfig) -> Request:
+        """
+        A request for the embedding of the tokens; None is what the model folder says. Raises InvalidRequest.
+        """
+
     def add_request(self, request: Request) -> None: ...
 
     def abort_request(self, request_id: str) -> None: ...
@@ -504,6 +539,11 @@ class ThreadedEngine:
     def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig, begins_turn: bool = False, cancellation: Cancellation | None = None) -> Request:
         """
         Validates against the loaded model, and compiles a grammar without the GIL. Raises InvalidRequest, InvalidConfig.
+        """
+
+    def create_embedding_request(self, id: str, token_ids: Sequence[int], pooling: str | None, dimensions: int | None, normalize: bool | None, service: GenerationConfig) -> Request:
+        """
+        A request for the embedding of the tokens; None is what the model folder says. Raises InvalidRequest.
         """
 
     def add_request(self, request: Request) -> None: ...

@@ -107,6 +107,39 @@ def count_members(prompt: Any) -> int:
     return len(prompt) if is_list(prompt) else 0
 
 
+def checked_prompt(prompt: Any) -> str | list[int] | list[str] | list[list[int]]:
+    """What is one prompt or several, as texts or token ids. Raises ValueError for all else."""
+    if isinstance(prompt, str):
+        return prompt
+    num_members = count_members(prompt)
+    if num_members > MAX_PROMPT_MEMBERS:
+        raise ValueError(
+            f"may have {MAX_PROMPT_MEMBERS} members, got {num_members}: {shown(prompt)}"
+        )
+    if hasattr(prompt, "tolist"):  # an array or a tensor
+        prompt = prompt.tolist()
+    if is_list(prompt) and type(prompt) is not list:
+        prompt = list(islice(prompt, len(prompt)))
+    if is_list(prompt):
+        if all(isinstance(piece, str) for piece in prompt) and prompt:
+            return list(prompt)
+        if all(map(is_token_ids, prompt)) and len(prompt) > 0:
+            return [[int(token_id) for token_id in ids] for ids in prompt]
+        if is_token_ids(prompt):
+            return [int(token_id) for token_id in prompt]
+    raise ValueError(
+        f"must be a text, a list of token ids, or a list of prompts, got {shown(prompt)}"
+    )
+
+
+def prompt_list(
+    prompt: str | list[int] | list[str] | list[list[int]],
+) -> list[str | list[int]]:
+    """The prompts as a list, which is of one if there is one."""
+    one = isinstance(prompt, str) or not prompt or isinstance(prompt[0], int)
+    return cast(list[str | list[int]], [prompt] if one else prompt)
+
+
 # ---------------------------------------------------------------------------------------- shared
 
 
@@ -233,32 +266,11 @@ class CompletionRequest(_SamplingRequest):
     @classmethod
     def check_prompt(cls, prompt: Any) -> Any:
         """One message for all that a prompt can be."""
-        if isinstance(prompt, str):
-            return prompt
-        num_members = count_members(prompt)
-        if num_members > MAX_PROMPT_MEMBERS:
-            raise ValueError(
-                f"may have {MAX_PROMPT_MEMBERS} members, got {num_members}: {shown(prompt)}"
-            )
-        if hasattr(prompt, "tolist"):  # an array or a tensor
-            prompt = prompt.tolist()
-        if is_list(prompt) and type(prompt) is not list:
-            prompt = list(islice(prompt, len(prompt)))
-        if is_list(prompt):
-            if all(isinstance(piece, str) for piece in prompt) and prompt:
-                return list(prompt)
-            if all(map(is_token_ids, prompt)) and len(prompt) > 0:
-                return [[int(token_id) for token_id in ids] for ids in prompt]
-            if is_token_ids(prompt):
-                return [int(token_id) for token_id in prompt]
-        raise ValueError(
-            f"must be a text, a list of token ids, or a list of prompts, got {shown(prompt)}"
-        )
+        return checked_prompt(prompt)
 
     def prompts(self) -> list[str | list[int]]:
         """The prompts as a list, which is of one if there is one."""
-        one = isinstance(self.prompt, str) or not self.prompt or isinstance(self.prompt[0], int)
-        return cast(list[str | list[int]], [self.prompt] if one else self.prompt)
+        return prompt_list(self.prompt)
 
     @field_validator("logprobs")
     @classmethod

@@ -13,11 +13,13 @@ from typing import Any, Self, TypeVar, Unpack
 from mlc_native import _core
 from mlc_native._core import AdapterInfo, Cancellation, PinnedPrefix
 from mlc_native.errors import EngineTerminatedError
+from mlc_native.protocol.embeddings import EmbeddingResponse
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.serve.arguments import EngineSettings, GenerateArguments
 from mlc_native.serve.batch import Batch, Configs, GenerationResult, Items
 from mlc_native.serve.config import EngineConfig
+from mlc_native.serve.embeddings import AsyncEmbeddings
 from mlc_native.serve.metrics import EngineMetrics
 from mlc_native.serve.model_setup import Mode, ModelSetup
 from mlc_native.serve.openai_engine import OpenAIEngine, PlannedCall, PreparedCall
@@ -97,6 +99,11 @@ class AsyncMLCEngine(OpenAIEngine):
     def completions(self) -> AsyncCompletions:
         """``await completions.create``."""
         return AsyncCompletions(self._create)
+
+    @property
+    def embeddings(self) -> AsyncEmbeddings:
+        """``await embeddings.create``."""
+        return AsyncEmbeddings(self._create_embeddings)
 
     async def generate(
         self,
@@ -235,6 +242,11 @@ class AsyncMLCEngine(OpenAIEngine):
 
     async def _create(self, kind: RequestKind, arguments: Arguments, is_body: bool) -> Any:
         return await self._answer(await self._prepared(self._plan, kind, arguments, is_body))
+
+    async def _create_embeddings(self, arguments: Arguments, is_body: bool) -> EmbeddingResponse:
+        call = await self._work(self._prepare_embeddings, arguments, is_body)
+        response: EmbeddingResponse = await self._answer(call)
+        return response
 
     async def _handle_chat_completion(
         self, request: ChatCompletionRequest, request_id: str | None = None

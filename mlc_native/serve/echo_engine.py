@@ -70,7 +70,7 @@ class EchoOutput:
     request_id: str
     deltas: list[Delta] = field(default_factory=list)
     request_final_usage_json_str: str | None = None
-    has_scored_prompt: bool = False
+    has_prompt_results: bool = False
     error_message: str = ""
 
     @property
@@ -308,6 +308,10 @@ class EchoEngine:
         if config.truncate_prompt_tokens is not None:
             tokens = tokens[-config.truncate_prompt_tokens :]
         return EchoRequest(id, [tokens], config)
+
+    def create_embedding_request(self, *_arguments: object) -> EchoRequest:
+        """Raises InvalidRequest: there are no hidden states."""
+        raise invalid_request("model", f'the model_lib "{MOCK_ECHO}" embeds no texts')
 
     def add_request(self, request: EchoRequest) -> None:
         """Answers a request. Raises InvalidRequest for an id that is in use."""

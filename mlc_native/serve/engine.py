@@ -12,12 +12,14 @@ from typing import Any, Unpack
 
 from mlc_native import _core
 from mlc_native._core import AdapterInfo, Cancellation, PinnedPrefix
+from mlc_native.protocol.embeddings import EmbeddingResponse
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.serve.arguments import EngineSettings, GenerateArguments
 from mlc_native.serve.async_engine import AsyncMLCEngine as AsyncMLCEngine
 from mlc_native.serve.batch import Batch, Configs, GenerationResult, Items
 from mlc_native.serve.config import EngineConfig
+from mlc_native.serve.embeddings import Embeddings
 from mlc_native.serve.metrics import EngineMetrics
 from mlc_native.serve.model_setup import Mode, ModelSetup
 from mlc_native.serve.openai_engine import OpenAIEngine, PreparedCall
@@ -84,6 +86,11 @@ class MLCEngine(OpenAIEngine):
     def completions(self) -> Completions:
         """``completions.create``."""
         return Completions(self._create)
+
+    @property
+    def embeddings(self) -> Embeddings:
+        """``embeddings.create``."""
+        return Embeddings(self._create_embeddings)
 
     def generate(
         self,
@@ -231,6 +238,10 @@ class MLCEngine(OpenAIEngine):
 
     def _create(self, kind: RequestKind, arguments: Arguments, is_body: bool) -> Any:
         return self._answer(self._prepare(kind, arguments, is_body, Cancellation()))
+
+    def _create_embeddings(self, arguments: Arguments, is_body: bool) -> EmbeddingResponse:
+        response: EmbeddingResponse = self._answer(self._prepare_embeddings(arguments, is_body))
+        return response
 
     def _handle_chat_completion(
         self, request: ChatCompletionRequest, request_id: str | None = None

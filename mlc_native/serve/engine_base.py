@@ -27,6 +27,7 @@ from mlc_native.errors import (
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.echo_engine import EchoEngine, is_mock
 from mlc_native.serve.echo_settings import MOCK_ECHO
+from mlc_native.serve.embedding_prompts import EmbeddingPrompts
 from mlc_native.serve.engine_state import (
     FORK_GUARD,
     FORKED,
@@ -162,6 +163,11 @@ class MLCEngineBase:
     def adapter_names(self) -> frozenset[str]:
         """The names of the adapters that requests can choose; ``adapters`` says more of them."""
         return self._model.current.adapters.current
+
+    @property
+    def embedding_prompts(self) -> EmbeddingPrompts:
+        """What the model folder has for the beginnings of texts that are embedded."""
+        return self._model.current.embedding_prompts
 
     @property
     def model_config_dicts(self) -> list[dict[str, Any]]:

@@ -34,6 +34,7 @@ from mlc_native.serve.config import (
     path_argument,
 )
 from mlc_native.serve.echo_settings import MOCK_ECHO
+from mlc_native.serve.embedding_prompts import EmbeddingPrompts
 from mlc_native.serve.load_report import LoadSummary
 from mlc_native.support.cuda_build import CudaBuildError, cuda_library
 from mlc_native.support.git_lfs import refuse_lfs_pointer
@@ -244,6 +245,7 @@ class ModelSetup:
         input_length_reason: what sets it, for messages.
         chat_stop_token_ids: the chat template's end-of-turn token; config.json may not list it.
         answer_formats: how its answers write reasoning and calls of tools.
+        embedding_prompts: what it puts in front of texts that it embeds.
         summary: what was loaded; None before it is loaded.
         adapters: the names of its adapters, which change while it is loaded.
     """
@@ -256,6 +258,7 @@ class ModelSetup:
     conv_template: ChatTemplate | None
     chat_stop_token_ids: list[int]
     answer_formats: AnswerFormats
+    embedding_prompts: EmbeddingPrompts
     max_input_sequence_length: int = 0
     input_length_reason: str = ""
     summary: LoadSummary | None = None
@@ -299,6 +302,7 @@ def prepare_model(
         template,
         _template_stop_token_ids(tokenizer, template),
         formats,
+        EmbeddingPrompts.of_folder(folders[0]),
     )
 
 

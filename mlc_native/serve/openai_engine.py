@@ -15,6 +15,7 @@ from typing import Any
 from mlc_native import _core
 from mlc_native._core import Cancellation
 from mlc_native.errors import InvalidRequest, UnknownFieldWarning, invalid_request
+from mlc_native.protocol.embeddings import EmbeddingRequest
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.protocol.validation import validated
@@ -22,6 +23,12 @@ from mlc_native.serve.adapters import check_adapter
 from mlc_native.serve.answer_formats import shows_tools
 from mlc_native.serve.answer_plan import plan_answer
 from mlc_native.serve.continuous_usage import CountingResponder
+from mlc_native.serve.embeddings import (
+    EmbeddingResponder,
+    embedding_request,
+    prompts_of,
+    service_config,
+)
 from mlc_native.serve.engine_requests import EngineRequests
 from mlc_native.serve.group_responder import GroupResponder
 from mlc_native.serve.model_setup import ModelSetup
@@ -160,6 +167,52 @@ class OpenAIEngine(EngineRequests):
                 call.responder.prompt_token_ids = [i for piece in created.inputs for i in piece]
         return PreparedCall(requests, responder, request.stream, calls[0].setup)
 
+    def _prepare_embeddings(self, arguments: Arguments, is_body: bool) -> PreparedCall:
+        """A call of ``embeddings.create`` or, with ``is_body``, of ``create_from``."""
+        self._check_running()
+        setup = self._model.current
+        if is_body:
+            fields, unknown = body_fields(EmbeddingRequest, arguments)
+            self._report_unknown_fields(unknown)
+        else:
+            fields = request_fields(EmbeddingRequest, arguments)
+        request_id = None if is_body else arguments.get("request_id")
+        if request_id is not None:
+            check_request_id(request_id, setup.engine_config)
+        request = validated(EmbeddingRequest, fields)
+        config = service_config(request)
+        _choose_adapter(request, config, setup)
+        prompts = prompts_of(request, setup.embedding_prompts)
+        ids = _ids_of_prompts(request_id or random_request_id("embd"), len(prompts))
+        requests = [
+            self._embedding_request(prompt, id_, request, config, setup)
+            for prompt, id_ in zip(prompts, ids, strict=True)
+        ]
+        return PreparedCall(requests, EmbeddingResponder(request, setup.name, ids), False, setup)
+
+    def _embedding_request(
+        self,
+        prompt: Prompt,
+        request_id: str,
+        request: EmbeddingRequest,
+        config: GenerationConfig,
+        setup: ModelSetup,
+    ) -> _core.Request:
+        """The request of the engine for one input. An error names the field of the call."""
+        add_special_tokens = request.add_special_tokens
+        try:
+            token_ids = self._token_ids(
+                prompt, setup, config, add_special_tokens=add_special_tokens
+            )
+            with self._asking(setup):
+                service = config.apply_to(_core.GenerationConfig())
+                return embedding_request(self._core, request_id, token_ids, request, service)
+        except InvalidRequest as error:
+            if error.field != "prompt":
+                raise
+            text = str(error).replace('"prompt"', '"input"')
+            raise invalid_request("input", text, error.code) from None
+
     def _request_of(self, call: OpenAICall, cancellation: Cancellation) -> _core.Request:
         """The request of the engine. An error names the field of the call that is wrong."""
         try:
@@ -254,7 +307,7 @@ class OpenAIEngine(EngineRequests):
         check_unsupported(request)
         request_id = request_id or random_request_id("cmpl")
         prompts = request.prompts()
-        ids = [request_id, *(f"{request_id}-{i}" for i in range(1, len(prompts)))]
+        ids = _ids_of_prompts(request_id, len(prompts))
         return [
             self._completion_call(request, prompt, id_, request_id, i * request.n)
             for i, (prompt, id_) in enumerate(zip(prompts, ids, strict=True))
@@ -282,8 +335,15 @@ class OpenAIEngine(EngineRequests):
         )
 
 
+def _ids_of_prompts(request_id: str, num_prompts: int) -> list[str]:
+    """The ids of the requests that a call with several prompts becomes."""
+    return [request_id, *(f"{request_id}-{i}" for i in range(1, num_prompts))]
+
+
 def _choose_adapter(
-    request: ChatCompletionRequest | CompletionRequest, config: GenerationConfig, setup: ModelSetup
+    request: ChatCompletionRequest | CompletionRequest | EmbeddingRequest,
+    config: GenerationConfig,
+    setup: ModelSetup,
 ) -> None:
     """Chooses the adapter that ``model`` names. ``adapter``, and the model's own name, go first."""
     name = request.model

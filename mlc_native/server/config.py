@@ -44,7 +44,8 @@ class ServerConfig:
         allow_credentials: those pages may send cookies.
         max_body_bytes: size of a request.
         max_json_depth: objects and arrays within each other.
-        max_prompts: prompts of one request to ``/v1/completions``.
+        max_prompts: prompts of one request to ``/v1/completions``, or texts of one that compares
+            or embeds them.
         max_stop_strings: texts in ``stop``.
         max_concurrent_requests: requests that generate at the same time; more get status 429.
         body_timeout_s: until the body of a request must have arrived; each 64 KiB add a second.
@@ -76,7 +77,7 @@ class ServerConfig:
     allow_credentials: bool = False
     max_body_bytes: int = 32 << 20
     max_json_depth: int = 64
-    max_prompts: int = 1024
+    max_prompts: int = 2048
     max_stop_strings: int = 16
     max_concurrent_requests: int | None = None
     body_timeout_s: float = 30

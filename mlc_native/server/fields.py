@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from mlc_native.errors import invalid_request, shown
+from mlc_native.protocol.embeddings import EmbeddingRequest
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.server.config import ServerConfig
 
@@ -26,6 +27,7 @@ Fields = dict[str, Any]
 REQUESTS: dict[str, type[BaseModel]] = {
     "chat": ChatCompletionRequest,
     "completion": CompletionRequest,
+    "embedding": EmbeddingRequest,
 }
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, for /v1/completions
 
@@ -251,12 +253,13 @@ def _check_limits(wishes: Fields, config: ServerConfig) -> None:
         raise invalid_request(
             "stop", f'"stop" may have {config.max_stop_strings} texts, got {len(stop)}'
         )
-    prompt = wishes.get("prompt")
-    num_prompts = len(prompt) if isinstance(prompt, list) and not _is_token_ids(prompt) else 1
-    if num_prompts > config.max_prompts:
-        raise invalid_request(
-            "prompt", f'"prompt" may have {config.max_prompts} prompts, got {num_prompts}'
-        )
+    for name in ("prompt", "input"):
+        prompt = wishes.get(name)
+        num_prompts = len(prompt) if isinstance(prompt, list) and not _is_token_ids(prompt) else 1
+        if num_prompts > config.max_prompts:
+            raise invalid_request(
+                name, f'"{name}" may have {config.max_prompts} prompts, got {num_prompts}'
+            )
 
 
 def _is_token_ids(prompt: list[Any]) -> bool:

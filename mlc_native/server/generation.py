@@ -98,7 +98,9 @@ class Generation:
         dialect = self._make_dialect(body, found.name, state.config)
         if found.adapter is not None:
             dialect.fields.setdefault("adapter", found.adapter)
-        log_request(state.config, request_id_of(scope), found.name, dialect)
+        log_request(
+            state.config, request_id_of(scope), found.name, dialect.request_id, dialect.fields
+        )
         headers = state.ignored_fields.header(dialect.ignored)
         with state.running.admit(model.name):
             answer = self._stream if dialect.is_stream else self._whole

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 import mlc_native
+from mlc_native.protocol.embeddings import EmbeddingRequest, EmbeddingResponse
 from mlc_native.protocol.openai_api_protocol import (
     ChatCompletionRequest,
     ChatCompletionResponse,
@@ -34,6 +35,9 @@ _POSTS: dict[str, tuple[str, str | None, str, bool]] = {
     ),
     "/v1/tokenize": ("TokenizeRequest", "TokenizeResponse", _OPENAI, False),
     "/v1/detokenize": ("DetokenizeRequest", "DetokenizeResponse", _OPENAI, False),
+    "/v1/embeddings": ("EmbeddingRequest", "EmbeddingResponse", _OPENAI, False),
+    "/v1/score": ("ScoreRequest", "ScoreResponse", _OPENAI, False),
+    "/v1/rerank": ("RerankRequest", "RerankResponse", _OPENAI, False),
     "/v1/load_lora_adapter": ("LoadAdapterRequest", None, _OPENAI, False),
     "/v1/unload_lora_adapter": ("UnloadAdapterRequest", None, _OPENAI, False),
 }
@@ -52,6 +56,7 @@ def description() -> dict[str, Any]:
     for path, (request, answer, error, is_stream) in _POSTS.items():
         operation = {"post": _post(request, answer, error, is_stream)}
         paths[path] = paths[path.removeprefix("/v1")] = operation
+    paths["/v2/rerank"] = paths["/v1/rerank"]
     for path, answer in _GETS.items():
         paths[path] = {"get": {"responses": _responses({"application/json": _schema(answer)})}}
     paths["/metrics"] = {"get": {"responses": _responses({"text/plain": {}})}}
@@ -71,12 +76,16 @@ def description() -> dict[str, Any]:
 
 
 def _openai_schemas() -> dict[str, Any]:
-    requests = [(ChatCompletionRequest, "validation"), (CompletionRequest, "validation")]
-    answers = [(ChatCompletionResponse, "serialization"), (CompletionResponse, "serialization")]
+    kinds = (ChatCompletionRequest, CompletionRequest, EmbeddingRequest)
+    requests = [(kind, "validation") for kind in kinds]
+    answers = [
+        (kind, "serialization")
+        for kind in (ChatCompletionResponse, CompletionResponse, EmbeddingResponse)
+    ]
     _, document = models_json_schema([*requests, *answers], ref_template=_REF)  # type: ignore[list-item]
     schemas: dict[str, Any] = document["$defs"]
-    for name in ("ChatCompletionRequest", "CompletionRequest"):
-        schemas[name].pop("additionalProperties", None)
+    for kind in kinds:
+        schemas[kind.__name__].pop("additionalProperties", None)
     return schemas
 
 

@@ -11,6 +11,7 @@ _COUNT: Schema = {"type": "integer", "minimum": 0}
 _TOKENS: Schema = {"type": "array", "items": _COUNT}
 _MESSAGES: Schema = {"type": "array", "items": {"type": "object"}, "minItems": 1}
 _TOOLS: Schema = {"type": ["array", "null"], "items": {"type": "object"}}
+_TEXT_OR_TEXTS: Schema = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]}
 
 
 def _object(required: str, **properties: Schema) -> Schema:
@@ -105,6 +106,48 @@ SCHEMAS: dict[str, Schema] = {
         "lora_name lora_path", lora_name=_TEXT, lora_path=_TEXT, model=_nullable("string")
     ),
     "UnloadAdapterRequest": _all_of(lora_name=_TEXT),
+    "ScoreRequest": {
+        **_all_of(),
+        "anyOf": [
+            _object("text_1 text_2", text_1=_TEXT_OR_TEXTS, text_2=_TEXT_OR_TEXTS),
+            _object("queries documents", queries=_TEXT_OR_TEXTS, documents=_TEXT_OR_TEXTS),
+        ],
+    },
+    "ScoreResponse": _all_of(
+        id=_TEXT,
+        object={"const": "list"},
+        created=_COUNT,
+        model=_TEXT,
+        data={
+            "type": "array",
+            "items": _all_of(
+                index=_COUNT, object={"const": "score"}, score={"type": "number"}
+            ),
+        },
+        usage=_all_of(prompt_tokens=_COUNT, total_tokens=_COUNT),
+    ),
+    "RerankRequest": _object(
+        "query documents",
+        query=_TEXT,
+        documents={"type": "array", "items": {"anyOf": [_TEXT, _object("text", text=_TEXT)]}},
+        top_n=_COUNT,
+        return_documents={"type": "boolean"},
+        model=_nullable("string"),
+    ),
+    "RerankResponse": _all_of(
+        id=_TEXT,
+        model=_TEXT,
+        usage=_all_of(prompt_tokens=_COUNT, total_tokens=_COUNT),
+        results={
+            "type": "array",
+            "items": _object(
+                "index relevance_score",
+                index=_COUNT,
+                relevance_score={"type": "number"},
+                document=_all_of(text=_TEXT),
+            ),
+        },
+    ),
     "Models": _all_of(object={"const": "list"}, data={"type": "array", "items": _MODEL}),
     "Model": _MODEL,
     "Status": _STATUS,

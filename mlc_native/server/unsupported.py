@@ -10,12 +10,13 @@ from starlette.routing import BaseRoute, Route
 
 from mlc_native.server.errors import HttpError
 
-_NO_EMBEDDINGS = "this server generates text; embeddings and scores of pairs are not supported"
+_NO_POOLING = "this server has no such form of embeddings; use /v1/embeddings"
 _NO_MODERATION = "this server generates text; it does not classify texts for moderation"
 _TEXT_ONLY = "this server reads and writes text only"
 _NOT_STORED = "responses are not stored: send the earlier items in input"
 _PATHS = {
-    **dict.fromkeys(("embeddings", "rerank", "score", "pooling", "classify"), _NO_EMBEDDINGS),
+    "pooling": _NO_POOLING,
+    "classify": "this server has no classifiers",
     "moderations": _NO_MODERATION,
     **dict.fromkeys(
         (
@@ -59,5 +60,4 @@ def unsupported_routes() -> list[BaseRoute]:
             ),
             Route(f"{prefix}/responses/{{id}}/input_items", stored, include_in_schema=False),
         ]
-    rerank = _refusal(400, _NO_EMBEDDINGS, "unsupported_endpoint")
-    return [*routes, Route("/v2/rerank", rerank, methods=["POST"], include_in_schema=False)]
+    return routes

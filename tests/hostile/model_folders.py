@@ -34,6 +34,8 @@ _JSON_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.json",
+    "modules.json",
+    "config_sentence_transformers.json",
     _INDEX,
 )
 _FILES = (*_JSON_FILES, "chat_template.jinja", _WEIGHTS, "mlc-chat-config.json")

@@ -49,8 +49,10 @@ class Output:
         ]
 
     @property
-    def has_scored_prompt(self) -> bool:
+    def has_prompt_results(self) -> bool:
         return self.scored_prompt is not None
+
+    has_scored_prompt = has_prompt_results
 
     @property
     def is_final(self) -> bool:

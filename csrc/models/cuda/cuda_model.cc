@@ -142,6 +142,7 @@ void CudaModel::DescribeMetadata() {
   metadata_.recurrent_bytes_per_slot = DeviceRecurrent::BytesPerSlot(config_);
   metadata_.num_layers = std::ssize(config_.layers);
   metadata_.hidden_size = config_.hidden_size;
+  metadata_.generates = config_.has_head;
   if (config_.draft_head) metadata_.draft_head = config_.draft_head->info;
   metadata_.description = weights_->description();
   metadata_.description.kv_format = kernels::KvFormatName(kv_format_);

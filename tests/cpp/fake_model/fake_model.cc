@@ -16,7 +16,7 @@
 namespace mlc_native::testing {
 namespace {
 
-constexpr int64_t kStateSize = 2;  // the token and the stream
+constexpr int64_t kStateSize = 3;  // the token, the stream and the history
 const std::vector<int32_t> kHeadReads = {2, 0};
 constexpr int32_t kHeadGives = 1;
 
@@ -43,6 +43,9 @@ int32_t NextOfScript(std::span<const int32_t> history, const std::vector<int32_t
 uint64_t Extended(uint64_t hash, int32_t token) {
   return MixBits(hash ^ static_cast<uint64_t>(token));
 }
+
+// What floats have exactly, also sums of many.
+float HashState(uint64_t hash) { return static_cast<float>(hash % 65536); }
 
 const FakeAdapter* AdapterOf(const SequenceSlice& slice) {
   return static_cast<const FakeAdapter*>(slice.adapter);
@@ -82,6 +85,7 @@ FakeModel::FakeModel(FakeModelOptions options) : options_(std::move(options)) {
     metadata_.num_layers = 1;
     metadata_.hidden_size = kStateSize;
   }
+  metadata_.generates = options_.has_head;
   if (options_.is_draft_head) {
     metadata_.draft_head = DraftHeadInfo{.target_streams = kHeadReads, .own_stream = kHeadGives};
   }
@@ -155,14 +159,38 @@ LogitsView FakeModel::Forward(const ForwardBatch& batch) {
   return logits;
 }
 
+std::vector<float> FakeModel::HiddenState(std::span<const int32_t> history, int32_t stream,
+                                          int64_t adapter) {
+  uint64_t hash = HashOfNothing(adapter);
+  for (int32_t token : history) hash = Extended(hash, token);
+  return {static_cast<float>(history.back()), static_cast<float>(stream), HashState(hash)};
+}
+
 void FakeModel::WriteStates(const ForwardBatch& batch) {
   const HiddenStates& asked = batch.hidden;
+  auto slice = batch.sequences.begin();
+  uint64_t hash = 0;
+  int64_t length = -1;  // tokens in the hash; -1: none of this slice
   for (size_t i = 0; i < asked.rows.size(); ++i) {
+    const int32_t row = asked.rows[i];
+    for (; row >= slice->first_row + slice->num_tokens; ++slice) length = -1;
+    if (length < 0) {
+      hash = HashOfNothing(NumberOf(*slice));
+      length = 0;
+    }
+    const int64_t end = slice->position + (row - slice->first_row) + 1;
+    for (; length < end; ++length) {
+      hash = Extended(hash,
+                      stored_token(slice->block_table[length / kKvPageSize], length % kKvPageSize));
+    }
     float* out = asked.memory->data() + asked.places[i] * asked.memory->width();
     for (int32_t stream : asked.streams) {
-      *out++ = static_cast<float>(batch.token_ids[asked.rows[i]]);
+      *out++ = static_cast<float>(batch.token_ids[row]);
       *out++ = static_cast<float>(stream);
+      *out++ = HashState(hash);
     }
+    const bool nan = options_.nan_token >= 0 && batch.token_ids[row] == options_.nan_token;
+    if (nan) out[-1] = std::numeric_limits<float>::quiet_NaN();
   }
 }
 
@@ -202,6 +230,7 @@ void FakeModel::ReadStates(const ForwardBatch& batch) {
   for (int32_t row : batch.logits_rows) {
     own_states_.push_back(static_cast<float>(batch.token_ids[row]));
     own_states_.push_back(static_cast<float>(kHeadGives));
+    own_states_.push_back(0);
   }
 }
 

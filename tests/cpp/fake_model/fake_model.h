@@ -1,7 +1,8 @@
 // FakeModel is a Model without weights. The next token is a hash of the sequence's history, which
 // is read through the block table, so that any error in the bookkeeping of pages changes tokens.
 //
-// A hidden state is the token of its row and the number of its stream. A fake draft head counts the
+// A hidden state is the token of its row, the number of its stream and a hash of the history, of
+// which a draft head reads the first two. A fake draft head counts the
 // states that do not belong to the tokens in its pages. A recurrent one keeps the hash in slots of
 // states, and throws where a slot does not have the state of the tokens in the pages.
 //
@@ -71,6 +72,10 @@ class FakeModel : public Model {
   static int32_t NextToken(const FakeModelOptions& options, std::span<const int32_t> history,
                            int64_t adapter = 0);
 
+  // The same for hidden states: that of the last token of this history.
+  static std::vector<float> HiddenState(std::span<const int32_t> history, int32_t stream,
+                                        int64_t adapter = 0);
+
   FakeModelOptions& options() { return options_; }
   FakeSteps& steps() { return steps_; }
   // Called at the start of every forward. Forward passes its exceptions on.
@@ -109,7 +114,7 @@ class FakeModel : public Model {
   // The logits of a row of the batch.
   void FillRow(int64_t row, const SequenceSlice& slice, int32_t batch_row);
   static int32_t TokenOf(const FakeModelOptions& options, uint64_t hash);
-  static void WriteStates(const ForwardBatch& batch);
+  void WriteStates(const ForwardBatch& batch);
   // Of the draft head: what it is given, and the guesses.
   void ReadStates(const ForwardBatch& batch);
   void FillGuesses(const ForwardBatch& batch);

@@ -31,7 +31,8 @@ struct FakeModelOptions {
   // history, and no script.
   bool is_recurrent = false;
 
-  bool gives_states = false;   // hidden states, for a draft head
+  bool gives_states = false;   // hidden states, for a draft head and for embeddings
+  bool has_head = true;        // it generates
   bool is_draft_head = false;  // guesses what a model with history_window 2 says
 
   int64_t load_parts = 0;  // reported, one by one, while it is loaded

@@ -64,6 +64,7 @@ class HeadDrafterTest : public ::testing::Test {
       for (int32_t stream : asked.streams) {
         state.push_back(static_cast<float>(ids.at(asked.rows[i])));
         state.push_back(static_cast<float>(stream));
+        state.push_back(0);  // the history, which no head reads
       }
       asked.memory->Write(asked.places[i], state);
     }

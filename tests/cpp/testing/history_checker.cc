@@ -22,6 +22,7 @@ void HistoryChecker::Add(const Request& request) {
   history.sequences.resize(request.generation_cfg.n);
   history.wants_logprobs = request.generation_cfg.logprobs;
   if (request.generation_cfg.prompt_logprobs) history.scored_prompt = request.prompt_token_ids;
+  history.wants_embedding = request.embedding.has_value();
   history.is_special = !request.generation_cfg.debug_config.special_request.empty();
   const auto [position, is_new] = requests_.emplace(request.id, std::move(history));
   if (is_new) return;
@@ -51,6 +52,7 @@ void HistoryChecker::Receive(const RequestStreamOutput& output) {
   Expect(!history.is_final(), id, "output after the final one");
   if (!output.error_message.empty()) history.error_message = output.error_message;
   if (output.prompt_logprobs) ReceivePromptLogprobs(output, &history);
+  if (!output.embedding.empty()) ReceiveEmbedding(output, &history);
   history.has_output = true;
   if (output.is_final()) return ReceiveFinal(output, &history);
   if (output.group.size() != history.sequences.size()) {
@@ -77,6 +79,16 @@ void HistoryChecker::ReceivePromptLogprobs(const RequestStreamOutput& output,
   }
 }
 
+void HistoryChecker::ReceiveEmbedding(const RequestStreamOutput& output,
+                                      RequestHistory* history) const {
+  const std::string& id = output.request_id;
+  Expect(history->wants_embedding, id, "unwanted embedding");
+  Expect(!history->has_output && !output.is_final(), id, "an embedding after an output");
+  Expect(output.group.size() == 1 && output.group[0].finish_reason == FinishReason::kStop, id,
+         "an embedding whose request does not end");
+  history->embedding = output.embedding;
+}
+
 void HistoryChecker::ReceiveFinal(const RequestStreamOutput& output,
                                   RequestHistory* history) const {
   Expect(output.group.empty(), output.request_id, "a final output with deltas");
@@ -89,6 +101,8 @@ void HistoryChecker::ReceiveFinal(const RequestStreamOutput& output,
   }
   Expect(!has_answer || !history->scored_prompt || !history->prompt_logprobs.empty(),
          output.request_id, "an answer without the prompt logprobs");
+  Expect(!has_answer || history->wants_embedding == !history->embedding.empty(), output.request_id,
+         "an end without the embedding");
   history->usage = UsageJSONString(*output.usage);
 }
 

@@ -32,6 +32,8 @@ struct RequestHistory {
   bool wants_logprobs = false;
   std::optional<std::vector<int32_t>> scored_prompt;  // a prompt whose logprobs are wanted
   std::vector<std::string> prompt_logprobs;
+  bool wants_embedding = false;
+  std::vector<float> embedding;
   bool has_output = false;
   bool is_special = false;  // answered by only a final output
   std::optional<std::string> usage;
@@ -63,6 +65,7 @@ class HistoryChecker {
   void Expect(bool holds, const std::string& id, const char* otherwise) const;
   void Receive(const RequestStreamOutput& output);
   void ReceivePromptLogprobs(const RequestStreamOutput& output, RequestHistory* history) const;
+  void ReceiveEmbedding(const RequestStreamOutput& output, RequestHistory* history) const;
   void ReceiveFinal(const RequestStreamOutput& output, RequestHistory* history) const;
   bool Receive(const std::string& id, const SequenceDelta& delta, const RequestHistory& request,
                SequenceHistory* sequence) const;

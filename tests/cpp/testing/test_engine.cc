@@ -72,6 +72,7 @@ TestEngine::TestEngine(const TestEngineSetup& setup) {
   model_ = model.get();
   ModelDefaults defaults;
   defaults.eos_token_ids = setup.eos_token_ids;
+  defaults.embedding = setup.embedding_defaults;
   EngineOptions options;
   options.trace_recorder = setup.trace;
   options.now = setup.now;
@@ -105,6 +106,13 @@ void TestEngine::Add(const std::string& id, std::vector<int32_t> prompt,
   std::vector<Data> inputs;
   inputs.emplace_back(TokenData{std::move(prompt)});
   AddRequest(engine_->CreateRequest(id, std::move(inputs), config));
+}
+
+void TestEngine::AddEmbedding(const std::string& id, std::vector<int32_t> prompt,
+                              const EmbeddingConfig& config, const GenerationConfig& service) {
+  std::vector<Data> inputs;
+  inputs.emplace_back(TokenData{std::move(prompt)});
+  AddRequest(engine_->CreateEmbeddingRequest(id, std::move(inputs), config, service));
 }
 
 void TestEngine::AddRequest(RequestPtr request) {

@@ -35,6 +35,7 @@ struct TestEngineSetup {
   PrefixCacheMode prefix_cache_mode = PrefixCacheMode::kRadix;
   int64_t max_num_recycling_seqs = -1;
   std::vector<int32_t> eos_token_ids = {};
+  EmbeddingDefaults embedding_defaults = {};
   std::shared_ptr<const TokenTable> token_table = nullptr;
   std::string model_folder = {};  // with the tokenizer.json of token_table, for jump-forward
   std::shared_ptr<EventTraceRecorder> trace = nullptr;
@@ -80,6 +81,8 @@ class TestEngine {
   void Receive(const std::vector<RequestStreamOutput>& outputs);
 
   void Add(const std::string& id, std::vector<int32_t> prompt, const GenerationConfig& config);
+  void AddEmbedding(const std::string& id, std::vector<int32_t> prompt,
+                    const EmbeddingConfig& config, const GenerationConfig& service = {});
   void AddRequest(RequestPtr request);
 
   void Step();

@@ -1,0 +1,44 @@
+// EmbeddingConfig: what becomes of the hidden states of a text that is embedded rather than
+// answered. Plain values with defaults; any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "mlc_native/detail/export.h"
+#include "mlc_native/detail/field.h"
+
+namespace mlc_native {
+
+// Which hidden states behind the final norm a text's embedding is made of: that of its last token,
+// or the mean over all tokens.
+enum class Pooling { kLast, kMean };
+template <>
+MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<Pooling> =
+    std::to_array<EnumName<Pooling>>({{"last", Pooling::kLast}, {"mean", Pooling::kMean}});
+
+constexpr const char* ToString(Pooling pooling) { return NameOf(pooling); }
+// Throws InvalidRequest for an unknown name.
+MLC_NATIVE_API Pooling ParsePooling(const std::string& name);
+
+// Of one request. What is not set is what the model folder says (EmbeddingDefaults).
+struct EmbeddingConfig {
+  std::optional<Pooling> pooling{};
+  // Only so many of the first numbers, as models that were trained for it (Matryoshka) allow.
+  std::optional<int64_t> dimensions{};
+  std::optional<bool> normalize{};  // to length 1, after it is cut to `dimensions`
+};
+
+// What a model folder says of its embeddings: modules.json and what it names, as
+// sentence-transformers writes them. A folder that says nothing has these defaults.
+struct EmbeddingDefaults {
+  Pooling pooling = Pooling::kLast;
+  bool normalize = true;
+  // Not empty: the folder asks for what is not supported, in words. A request then has to name its
+  // pooling.
+  std::string refusal{};
+};
+
+}  // namespace mlc_native

@@ -1,0 +1,174 @@
+"""``engine.embeddings``: from inputs to requests of the engine, and from its outputs to OpenAI's
+response. For threads and for event loops.
+"""
+
+from __future__ import annotations
+
+import base64
+from array import array
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Unpack
+
+from mlc_native import _core
+from mlc_native.errors import EngineRequestError, invalid_request, shown
+from mlc_native.protocol.embeddings import (
+    SERVICE_OPTIONS,
+    Embedding,
+    EmbeddingArguments,
+    EmbeddingRequest,
+    EmbeddingResponse,
+    EmbeddingUsage,
+)
+from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native.serve.embedding_prompts import EmbeddingPrompts
+from mlc_native.serve.openai_interface import Arguments, Prompts, takes_fields_of
+from mlc_native.serve.request_processing import Prompt
+from mlc_native.serve.responses import completion_usage
+from mlc_native.serve.streams import AddedText, Outputs
+
+
+def service_config(request: EmbeddingRequest) -> GenerationConfig:
+    """What of a request concerns the service."""
+    return GenerationConfig(**{name: getattr(request, name) for name in SERVICE_OPTIONS})
+
+
+def prompts_of(request: EmbeddingRequest, prompts: EmbeddingPrompts) -> list[Prompt]:
+    """The inputs, texts with the prompt of the request in front of them.
+
+    Raises:
+        InvalidRequest: there is no such prompt, or inputs are token ids and it is named.
+    """
+    inputs = request.inputs()
+    if not isinstance(inputs[0], str):
+        if request.prompt_name:
+            raise invalid_request(
+                "prompt_name", "a prompt is text; it cannot be in front of token ids"
+            )
+        return list(inputs)
+    prefix = prompts.text(request.prompt_name)
+    return [prefix + str(text) for text in inputs]
+
+
+class EmbeddingResponder:
+    """A Responder: makes the response from the outputs of all requests of a call."""
+
+    def __init__(self, request: EmbeddingRequest, model_name: str, request_ids: Sequence[str]):
+        self._request = request
+        self._model = request.model or model_name
+        self._ids = list(request_ids)
+
+    def opening(self) -> list[Any]:
+        """See Responder; nothing is streamed."""
+        return []
+
+    def pieces(self, _outputs: Outputs) -> list[Any]:
+        """See Responder; nothing is streamed."""
+        return []
+
+    def chunk(self, _added: AddedText) -> Any:
+        """See Responder; nothing is streamed."""
+        raise NotImplementedError
+
+    def response(self, outputs: list[Outputs]) -> EmbeddingResponse:
+        """See Responder.
+
+        Raises:
+            EngineRequestError: a request ended early, because of a time limit or an abort.
+        """
+        embeddings: dict[str, bytes] = {}
+        num_tokens = 0
+        for group in outputs:
+            output = group[0]
+            if output.request_final_usage_json_str is not None:
+                num_tokens += completion_usage(output.request_final_usage_json_str).prompt_tokens
+            elif output.embedding is not None:
+                embeddings[output.request_id] = output.embedding
+            elif output.finish_reason is not None:
+                raise EngineRequestError(
+                    output.request_id,
+                    f'the request ended with "{output.finish_reason}" before its embedding was '
+                    "computed",
+                )
+        data = [
+            Embedding(index=i, embedding=self._encoded(embeddings[id_]))
+            for i, id_ in enumerate(self._ids)
+        ]
+        usage = EmbeddingUsage(prompt_tokens=num_tokens, total_tokens=num_tokens)
+        return EmbeddingResponse(data=data, model=self._model, usage=usage)
+
+    def _encoded(self, numbers: bytes) -> list[float] | str:
+        if self._request.encoding_format == "base64":
+            return base64.b64encode(numbers).decode()
+        return array("f", numbers).tolist()
+
+
+def embedding_request(
+    core: Any,
+    request_id: str,
+    token_ids: list[int],
+    request: EmbeddingRequest,
+    service: _core.GenerationConfig,
+) -> _core.Request:
+    """A request of the C++ engine for one input. Raises InvalidRequest."""
+    try:
+        created: _core.Request = core.create_embedding_request(
+            *(request_id, token_ids, request.pooling, request.dimensions, request.normalize),
+            service,
+        )
+    except TypeError:  # more than C++ has an integer for
+        raise invalid_request(
+            "dimensions", f'"dimensions" must be in [1, 2^63), got {shown(request.dimensions)}'
+        ) from None
+    return created
+
+
+class Embeddings:
+    """``engine.embeddings`` of an MLCEngine."""
+
+    def __init__(self, create: Callable[[Arguments, bool], EmbeddingResponse]) -> None:
+        self._create = create
+
+    @takes_fields_of(EmbeddingRequest)
+    def create(
+        self, *, input: Prompts, **arguments: Unpack[EmbeddingArguments]
+    ) -> EmbeddingResponse:
+        """The embeddings of texts, by OpenAI's parameters.
+
+        The texts are computed in batches, beside the other requests of the engine.
+
+        Raises:
+            InvalidRequest: a ValueError; the request is wrong, and ``field`` names what is.
+            QueueFull: an InvalidRequest; too many requests wait already.
+            EngineRequestError: the engine ended a request with an error, or too early.
+            EngineTerminatedError: the engine is gone.
+        """
+        return self._create({"input": input, **arguments}, False)
+
+    def create_from(self, body: Mapping[str, Any]) -> EmbeddingResponse:
+        """``create`` with the fields of a JSON body as OpenAI's clients send it.
+
+        A field that is not known is ignored; a warning names it, once per engine.
+        """
+        return self._create(body, True)
+
+
+class AsyncEmbeddings:
+    """``engine.embeddings`` of an AsyncMLCEngine."""
+
+    def __init__(self, create: Callable[[Arguments, bool], Awaitable[EmbeddingResponse]]) -> None:
+        self._create = create
+
+    @takes_fields_of(EmbeddingRequest)
+    async def create(
+        self, *, input: Prompts, **arguments: Unpack[EmbeddingArguments]
+    ) -> EmbeddingResponse:
+        """The same as ``MLCEngine.embeddings.create``.
+
+        Raises:
+            InvalidRequest: see there.
+        """
+        return await self._create({"input": input, **arguments}, False)
+
+    async def create_from(self, body: Mapping[str, Any]) -> EmbeddingResponse:
+        """``create`` with the fields of a JSON body; see ``MLCEngine.embeddings.create_from``."""
+        return await self._create(body, True)

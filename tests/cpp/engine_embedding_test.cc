@@ -1,0 +1,291 @@
+// Embeddings: what the engine makes of the hidden states of a prompt, and that neither chunks,
+// neighbours, the prefix cache nor preemption change it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "support/error.h"
+#include "testing/error_message.h"
+#include "testing/failing_steps.h"
+#include "testing/speculation.h"
+#include "testing/test_engine.h"
+
+namespace mlc_native::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int32_t kFinalNorm = 2;  // stream of a model with one layer
+
+EmbeddingConfig Plain(Pooling pooling) { return {.pooling = pooling, .normalize = false}; }
+
+TestEngineSetup Embedder(TestEngineSetup setup = {}) {
+  setup.model.gives_states = true;
+  return setup;
+}
+
+std::vector<float> LastState(std::span<const int32_t> prompt) {
+  return FakeModel::HiddenState(prompt, kFinalNorm);
+}
+
+std::vector<float> MeanState(std::span<const int32_t> prompt) {
+  std::vector<double> sums(3);
+  for (size_t length = 1; length <= prompt.size(); ++length) {
+    const std::vector<float> state = LastState(prompt.first(length));
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += state[i];
+  }
+  std::vector<float> mean;
+  for (const double sum : sums) {
+    mean.push_back(static_cast<float>(sum / static_cast<double>(prompt.size())));
+  }
+  return mean;
+}
+
+std::vector<float> Expected(Pooling pooling, std::span<const int32_t> prompt) {
+  return pooling == Pooling::kMean ? MeanState(prompt) : LastState(prompt);
+}
+
+class EngineEmbeddings : public ::testing::TestWithParam<Pooling> {};
+
+INSTANTIATE_TEST_SUITE_P(Poolings, EngineEmbeddings,
+                         ::testing::Values(Pooling::kLast, Pooling::kMean),
+                         [](const auto& param) { return ToString(param.param); });
+
+TEST_P(EngineEmbeddings, IsTheModelsWhateverTheChunk) {
+  TestEngineSetup setup = Embedder();
+  setup.max_num_sequence = 1;
+  const std::vector<int32_t> prompt = Prompt(150);
+  for (int64_t chunk : {1, 2, 7, 16, 64, 149, 150, 300}) {
+    SCOPED_TRACE(chunk);
+    setup.prefill_chunk_size = chunk;
+    TestEngine engine(setup);
+    engine.AddEmbedding("a", prompt, Plain(GetParam()));
+    engine.Run();
+    EXPECT_EQ(engine.History("a").embedding, Expected(GetParam(), prompt));
+    EXPECT_EQ(engine.Answer("a").finish_reason, FinishReason::kStop);
+    EXPECT_TRUE(engine.Answer("a").token_ids.empty());
+    const auto usage = nlohmann::json::parse(*engine.History("a").usage);
+    EXPECT_EQ(usage["prompt_tokens"], 150);
+    EXPECT_EQ(usage["completion_tokens"], 0);
+  }
+}
+
+TEST_P(EngineEmbeddings, OfOneTokenIsItsState) {
+  TestEngine engine(Embedder());
+  engine.AddEmbedding("a", {7}, Plain(GetParam()));
+  engine.Run();
+  EXPECT_EQ(engine.History("a").embedding, LastState(std::vector<int32_t>{7}));
+}
+
+TEST_P(EngineEmbeddings, NeedsNoLogits) {
+  TestEngine engine(Embedder());
+  int64_t num_logits = 0;
+  engine.model().set_on_forward(
+      [&](const ForwardBatch& batch) { num_logits += std::ssize(batch.logits_rows); });
+  engine.AddEmbedding("a", Prompt(100), Plain(GetParam()));
+  engine.Run();
+  EXPECT_EQ(num_logits, 0);
+}
+
+TEST_P(EngineEmbeddings, ChangesNoNeighbourAndIsChangedByNone) {
+  for (const int64_t num_pages : {256, 24}) {
+    SCOPED_TRACE(num_pages);
+    TestEngineSetup setup = Embedder({.num_pages = num_pages});
+    TestEngine engine(setup);
+    for (int i = 0; i < 12; ++i) {
+      const std::string id = std::to_string(i);
+      const std::vector<int32_t> prompt = Prompt(10 + 13 * i, i / 2);
+      if (i % 2 == 0) {
+        engine.Add(id, prompt, Greedy(20));
+      } else {
+        engine.AddEmbedding(id, prompt, Plain(GetParam()));
+      }
+      engine.Step();
+    }
+    engine.Run();
+    for (int i = 0; i < 12; ++i) {
+      SCOPED_TRACE(i);
+      const std::string id = std::to_string(i);
+      const std::vector<int32_t> prompt = Prompt(10 + 13 * i, i / 2);
+      if (i % 2 == 0) {
+        EXPECT_EQ(engine.Answer(id).token_ids, Oracle(setup.model, prompt, 20));
+      } else {
+        EXPECT_EQ(engine.History(id).embedding, Expected(GetParam(), prompt));
+      }
+    }
+  }
+}
+
+// The head of a draft reads hidden states of the same forwards.
+TEST_P(EngineEmbeddings, StandsBesideADraftHead) {
+  for (const bool run_ahead : {false, true}) {
+    SCOPED_TRACE(run_ahead);
+    TestEngineSetup setup =
+        SpeculationSetup({.length = 3, .chunk = 24, .run_ahead = run_ahead});
+    setup.speculative_mode = SpeculativeMode::kEagle3;
+    setup.model.history_window = 2;
+    setup.model.gives_states = true;
+    setup.draft_model = setup.model;
+    setup.draft_model->is_draft_head = true;
+    TestEngine engine(setup);
+    engine.Add("a", LetterPrompt(9), Endless(Greedy(60)));
+    for (int i = 0; i < 6; ++i) {
+      for (int step = 0; step < 3; ++step) engine.Step();
+      engine.AddEmbedding(std::to_string(i), LetterPrompt(30 + i), Plain(GetParam()));
+    }
+    engine.Run();
+    EXPECT_EQ(engine.Answer("a").token_ids, Oracle(setup.model, LetterPrompt(9), 60));
+    EXPECT_EQ(engine.model().num_wrong_states() + engine.draft_model().num_misaligned(), 0);
+    for (int i = 0; i < 6; ++i) {
+      EXPECT_EQ(engine.History(std::to_string(i)).embedding,
+                Expected(GetParam(), LetterPrompt(30 + i)));
+    }
+  }
+}
+
+TEST_P(EngineEmbeddings, OfStatesThatAreNoNumbersFailsAlone) {
+  TestEngineSetup setup = Embedder();
+  setup.model.nan_token = 200;
+  TestEngine engine(setup);
+  std::vector<int32_t> bad = Prompt(20, 1);
+  bad.back() = 200;
+  engine.AddEmbedding("good", Prompt(20), Plain(GetParam()));
+  engine.AddEmbedding("bad", bad, Plain(GetParam()));
+  engine.Run();
+  EXPECT_EQ(engine.History("good").embedding, Expected(GetParam(), Prompt(20)));
+  EXPECT_EQ(engine.Answer("bad").finish_reason, FinishReason::kError);
+  EXPECT_THAT(engine.History("bad").error_message, HasSubstr("not finite"));
+}
+
+TEST_P(EngineEmbeddings, ThatIsAbortedHasNone) {
+  TestEngine engine(Embedder({.prefill_chunk_size = 16}));
+  engine.AddEmbedding("a", Prompt(100), Plain(GetParam()));
+  engine.Step();
+  engine.engine().AbortRequest("a");
+  engine.Run();
+  EXPECT_EQ(engine.Answer("a").finish_reason, FinishReason::kAbort);
+  EXPECT_TRUE(engine.History("a").embedding.empty());
+}
+
+// Whatever fails, each embedding is right or its request has failed.
+bool RunEmbeddings(Pooling pooling, bool run_ahead, int64_t k) {
+  TestEngineSetup setup = Embedder({.prefill_chunk_size = 24, .num_pages = 12});
+  setup.model.run_ahead = run_ahead;
+  TestEngine engine(setup);
+  engine.AddEmbedding("a name that does not fit into a small string", Prompt(50, 1),
+                      Plain(pooling));
+  engine.AddEmbedding("b", Prompt(20, 2), Plain(pooling));
+  engine.Add("c", Prompt(9, 3), Greedy(10));
+  const bool failed = RunWithFailingAllocation(engine, k);
+  for (const auto& [id, history] : engine.checker().all()) {
+    if (history.only().finish_reason != FinishReason::kStop) continue;
+    EXPECT_EQ(history.embedding, Expected(pooling, id == "b" ? Prompt(20, 2) : Prompt(50, 1)));
+  }
+  engine.AddEmbedding("next", Prompt(30, 4), Plain(pooling));
+  engine.Run();
+  EXPECT_EQ(engine.History("next").embedding, Expected(pooling, Prompt(30, 4)));
+  return failed;
+}
+
+TEST_P(EngineEmbeddings, EveryAllocationOfAStepMayFail) {
+  for (const bool run_ahead : {false, true}) {
+    int64_t k = 1;
+    while (RunEmbeddings(GetParam(), run_ahead, k) && !HasFailure()) ++k;
+    EXPECT_GT(k, 50);
+    EXPECT_FALSE(HasFailure()) << "allocation " << k;
+  }
+}
+
+TEST(EngineEmbedding, IsCutAndThenNormalized) {
+  TestEngine engine(Embedder());
+  const std::vector<int32_t> prompt = Prompt(9);
+  engine.AddEmbedding("cut", prompt, {.dimensions = 2, .normalize = false});
+  engine.AddEmbedding("unit", prompt, {.dimensions = 2});
+  engine.Run();
+  const std::vector<float> state = LastState(prompt);
+  EXPECT_EQ(engine.History("cut").embedding, (std::vector<float>{state[0], state[1]}));
+  const double length = std::hypot(state[0], state[1]);
+  EXPECT_FLOAT_EQ(engine.History("unit").embedding.at(0), static_cast<float>(state[0] / length));
+  EXPECT_FLOAT_EQ(engine.History("unit").embedding.at(1), static_cast<float>(state[1] / length));
+}
+
+TEST(EngineEmbedding, SharesThePrefixCacheWithAnswers) {
+  TestEngine engine(Embedder());
+  const auto cached = [&](const std::string& id) -> int64_t {
+    return nlohmann::json::parse(*engine.History(id).usage)["extra"]["cached_tokens"];
+  };
+  engine.AddEmbedding("first", Prompt(100), Plain(Pooling::kLast));
+  engine.Run();
+  engine.AddEmbedding("again", Prompt(100), Plain(Pooling::kLast));
+  engine.AddEmbedding("mean", Prompt(100), Plain(Pooling::kMean));
+  engine.Add("answer", Prompt(100), Greedy(5));
+  engine.Run();
+  EXPECT_EQ(engine.History("again").embedding, LastState(Prompt(100)));
+  EXPECT_EQ(engine.History("mean").embedding, MeanState(Prompt(100)));
+  EXPECT_EQ(cached("again"), 99);
+  EXPECT_EQ(cached("mean"), 0) << "its rows are computed";
+  EXPECT_EQ(cached("answer"), 99);
+}
+
+TEST(EngineEmbedding, TakesItsDefaultsFromTheFolder) {
+  TestEngineSetup setup = Embedder();
+  setup.embedding_defaults = {.pooling = Pooling::kMean, .normalize = false};
+  TestEngine engine(setup);
+  engine.AddEmbedding("a", Prompt(9), {});
+  engine.Run();
+  EXPECT_EQ(engine.History("a").embedding, MeanState(Prompt(9)));
+}
+
+TEST(EngineEmbedding, OfAFolderThatNeedsMoreHasToBeAskedFor) {
+  TestEngineSetup setup = Embedder();
+  setup.embedding_defaults.refusal = "modules.json has a module \"Dense\"";
+  TestEngine engine(setup);
+  EXPECT_THAT(MessageOf<InvalidRequest>("pooling", [&] { engine.AddEmbedding("a", {1}, {}); }),
+              HasSubstr("\"Dense\""));
+  engine.AddEmbedding("a", {1}, {.pooling = Pooling::kLast});
+  engine.Run();
+}
+
+TEST(EngineEmbedding, WrongRequestsAreRefused) {
+  TestEngine engine(Embedder());
+  for (const int64_t dimensions : {0, -1, 4}) {
+    const auto add = [&] { engine.AddEmbedding("a", {1}, {.dimensions = dimensions}); };
+    EXPECT_THAT(MessageOf<InvalidRequest>("dimensions", add), HasSubstr("[1, 3]"));
+  }
+  const auto empty = [&] { engine.AddEmbedding("a", {}, {}); };
+  EXPECT_THAT(MessageOf<InvalidRequest>("prompt", empty), HasSubstr("at least 1 token"));
+  TestEngine stateless({});
+  const auto none = [&] { stateless.AddEmbedding("a", {1}, {}); };
+  EXPECT_THAT(MessageOf<InvalidRequest>("model", none), HasSubstr("no hidden states"));
+}
+
+TEST(EngineEmbedding, AModelWithoutAHeadAnswersNothingElse) {
+  TestEngineSetup setup = Embedder();
+  setup.model.has_head = false;
+  TestEngine engine(setup);
+  const auto answer = [&] { engine.Add("a", {1}, Greedy(1)); };
+  EXPECT_THAT(MessageOf<InvalidRequest>("model", answer), HasSubstr("embeds texts"));
+  engine.AddEmbedding("a", Prompt(9), Plain(Pooling::kLast));
+  engine.Run();
+  EXPECT_EQ(engine.History("a").embedding, LastState(Prompt(9)));
+}
+
+TEST(EngineEmbedding, SettingsOfAnswersHaveNoEffect) {
+  TestEngine engine(Embedder());
+  GenerationConfig service = Greedy(0, 3);
+  service.stop_token_ids = {1};
+  service.prompt_logprobs = 2;
+  service.truncate_prompt_tokens = 4;
+  engine.AddEmbedding("a", Prompt(9), Plain(Pooling::kLast), service);
+  engine.Run();
+  const std::vector<int32_t> prompt = Prompt(9);
+  EXPECT_EQ(engine.History("a").embedding, LastState(std::span(prompt).last(4)));
+}
+
+}  // namespace
+}  // namespace mlc_native::testing

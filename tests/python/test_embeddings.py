@@ -1,0 +1,385 @@
+"""``engine.embeddings``: values, batches, settings of model folders, and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import shutil
+import threading
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from adapter_folders import write_demo_adapters
+from transformers import AutoModel
+
+from mlc_native import AsyncMLCEngine, MLCEngine
+from mlc_native.errors import (
+    EngineRequestError,
+    EngineTerminatedError,
+    InvalidRequest,
+    LoadError,
+    UnknownFieldWarning,
+)
+from mlc_native.protocol.embeddings import EmbeddingArguments, EmbeddingRequest
+from mlc_native.support.model_source import resolve_model
+
+SETTINGS: dict[str, Any] = {
+    **{"dtype": "float32", "num_threads": 1, "max_num_sequence": 4, "verbose": False},
+    **{"max_total_sequence_length": 4096, "max_single_sequence_length": 1024},
+}
+TEXTS = [
+    "The capital of France is Paris.",
+    "Once upon a time there was a small house.",
+    "x",
+    "What is the capital of France? " * 12,
+]
+DEMO = resolve_model("demo", verbose=False)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[MLCEngine]:
+    with MLCEngine("demo", "cpu", **SETTINGS) as made:
+        yield made
+
+
+def vectors(engine: MLCEngine, texts: Any, **fields: Any) -> np.ndarray:
+    response = engine.embeddings.create(input=texts, **fields)
+    return np.array([each.embedding for each in response.data], dtype=np.float32)
+
+
+def reference(engine: Any, text: str, pooling: str) -> np.ndarray:
+    model = AutoModel.from_pretrained(DEMO, dtype=torch.float32)
+    ids = engine.tokenizer.special_tokens.around(engine.tokenizer.encode(text))
+    with torch.no_grad():
+        states = model(torch.tensor([ids])).last_hidden_state[0].numpy()
+    return np.asarray(states[-1] if pooling == "last" else states.mean(axis=0))
+
+
+# --------------------------------------------------------------------------------------- values
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_they_are_those_of_transformers(device: dict[str, Any], pooling: str) -> None:
+    with MLCEngine("demo", **device, **SETTINGS) as engine:
+        plain = vectors(engine, TEXTS[:3], pooling=pooling, normalize=False)
+        unit = vectors(engine, TEXTS[:3], pooling=pooling)
+        for text, one, normalized in zip(TEXTS, plain, unit, strict=False):
+            expected = reference(engine, text, pooling)
+            assert np.abs(one - expected).max() < 1e-4 * np.abs(expected).max()
+            length = np.linalg.norm(expected)
+            assert np.abs(normalized - expected / length).max() < 1e-4
+            assert abs(np.linalg.norm(normalized) - 1) < 1e-6
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_bits_depend_on_nothing_else(pooling: str) -> None:
+    alone: list[str] = []
+    for settings in ({}, {"prefill_chunk_size": 16}, {"prefix_cache_mode": "disable"}):
+        with MLCEngine("demo", "cpu", **{**SETTINGS, **settings}) as engine:
+
+            def bits(texts: list[str], engine: MLCEngine = engine) -> list[Any]:
+                fields: Any = {"pooling": pooling, "encoding_format": "base64"}
+                response = engine.embeddings.create(input=texts, **fields)
+                return [each.embedding for each in response.data]
+
+            alone = alone or [bits([text])[0] for text in TEXTS]
+            assert bits(TEXTS * 3) == alone * 3
+            assert bits(TEXTS[::-1]) == alone[::-1]
+
+
+def test_answers_go_on_meanwhile(engine: MLCEngine) -> None:
+    ask: Any = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 60}
+    expected = engine.completions.create(**ask).choices[0].text
+    alone = vectors(engine, TEXTS)
+    answers: list[str] = []
+    asking = threading.Thread(
+        target=lambda: answers.append(engine.completions.create(**ask).choices[0].text)
+    )
+    asking.start()
+    for _ in range(10):
+        assert np.array_equal(vectors(engine, TEXTS), alone)
+    asking.join()
+    assert answers == [expected]
+
+
+def test_base64_has_the_same_numbers(engine: MLCEngine) -> None:
+    floats = engine.embeddings.create(input=TEXTS).data
+    coded = engine.embeddings.create(input=TEXTS, encoding_format="base64").data
+    for one, other in zip(floats, coded, strict=True):
+        assert isinstance(other.embedding, str)
+        assert array("f", base64.b64decode(other.embedding)).tolist() == one.embedding
+
+
+def test_dimensions_are_the_first_ones(engine: MLCEngine) -> None:
+    whole = vectors(engine, "x", normalize=False)[0]
+    assert np.array_equal(vectors(engine, "x", dimensions=8, normalize=False)[0], whole[:8])
+    cut = vectors(engine, "x", dimensions=8)[0]
+    assert np.allclose(cut, whole[:8] / np.linalg.norm(whole[:8]), atol=1e-6)
+
+
+def test_inputs_may_be_token_ids(engine: MLCEngine) -> None:
+    assert engine.tokenizer is not None
+    ids = engine.tokenizer.special_tokens.around(engine.tokenizer.encode(TEXTS[0]))
+    expected = vectors(engine, TEXTS[0])
+    for given in (ids, [ids], np.array(ids), tuple(ids)):
+        assert np.array_equal(vectors(engine, given), expected)
+    response = engine.embeddings.create(input=[ids, ids[:2]])
+    assert [each.index for each in response.data] == [0, 1]
+    assert response.usage.prompt_tokens == response.usage.total_tokens == len(ids) + 2
+    assert response.model == "demo"
+    assert response.object == "list"
+    plain = engine.tokenizer.encode(TEXTS[0])
+    assert np.array_equal(
+        vectors(engine, TEXTS[0], add_special_tokens=False), vectors(engine, plain)
+    )
+    last = vectors(engine, ids[-3:])
+    assert np.array_equal(vectors(engine, TEXTS[0], truncate_prompt_tokens=3), last)
+
+
+def test_event_loops_get_the_same(engine: MLCEngine) -> None:
+    async def run() -> list[Any]:
+        async with AsyncMLCEngine("demo", "cpu", **SETTINGS) as other:
+            calls = [other.embeddings.create(input=text) for text in TEXTS]
+            calls.append(other.embeddings.create_from({"input": TEXTS, "model": "any"}))
+            return list(await asyncio.gather(*calls))
+
+    *single, group = asyncio.run(run())
+    expected = [each.embedding for each in engine.embeddings.create(input=TEXTS).data]
+    assert [each.data[0].embedding for each in single] == expected
+    assert [each.embedding for each in group.data] == expected
+    assert group.model == "any"
+
+
+def test_a_task_that_is_cancelled_leaves_nothing() -> None:
+    async def run() -> None:
+        async with AsyncMLCEngine("demo", "cpu", **SETTINGS) as other:
+            texts = [f"{i} {TEXTS[3]}" for i in range(40)]
+            for num_turns in range(0, 60, 3):
+                call = asyncio.create_task(other.embeddings.create(input=texts))
+                for _ in range(num_turns):
+                    await asyncio.sleep(0)
+                call.cancel()
+                await asyncio.wait([call])
+                assert call.cancelled() or len(call.result().data) == len(texts)
+            while (await other.metrics())["num_running_requests"] > 0:
+                await asyncio.sleep(0)
+            await other.embeddings.create(input="x")
+
+    asyncio.run(run())
+
+
+def test_adapters_change_them(tmp_path: Path, engine: MLCEngine) -> None:
+    folders = write_demo_adapters(tmp_path)
+    with MLCEngine("demo", "cpu", adapters=folders, **SETTINGS) as other:
+        plain = vectors(other, "x")
+        assert np.array_equal(plain, vectors(engine, "x"))
+        by_name = vectors(other, "x", model="a")
+        assert np.array_equal(by_name, vectors(other, "x", adapter="a"))
+        assert not np.array_equal(by_name, plain)
+        with pytest.raises(InvalidRequest, match="no adapter"):
+            vectors(other, "x", adapter="c")
+
+
+# ---------------------------------------------------------------------------------- model folders
+
+
+def copy_of_demo(folder: Path) -> Path:
+    shutil.copytree(DEMO, folder)
+    return folder
+
+
+def write_modules(folder: Path, pooling: dict[str, Any], *more: str) -> None:
+    """modules.json of a folder, as sentence-transformers writes it."""
+    names = ["Transformer", "Pooling", *more]
+    modules = [
+        {
+            "idx": i,
+            "name": str(i),
+            "path": f"{i}_{name}" if i else "",
+            "type": f"sentence_transformers.models.{name}",
+        }
+        for i, name in enumerate(names)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+
+
+MEAN = {"word_embedding_dimension": 128, "pooling_mode_mean_tokens": True}
+LAST = {"pooling_mode_cls_token": False, "pooling_mode_lasttoken": True, "include_prompt": True}
+
+
+def test_the_folder_says_how(tmp_path: Path, engine: MLCEngine) -> None:
+    for name, pooling, more, expected in (
+        ("mean", MEAN, (), {"pooling": "mean", "normalize": False}),
+        ("unit", MEAN, ("Normalize",), {"pooling": "mean", "normalize": True}),
+        ("last", LAST, ("Normalize",), {"pooling": "last", "normalize": True}),
+        ("new", {"pooling_mode": "mean"}, (), {"pooling": "mean", "normalize": False}),
+    ):
+        folder = copy_of_demo(tmp_path / name)
+        write_modules(folder, pooling, *more)
+        with MLCEngine(folder, "cpu", **SETTINGS) as other:
+            assert np.array_equal(vectors(other, TEXTS), vectors(engine, TEXTS, **expected)), name
+            overridden = vectors(other, "x", pooling="last", normalize=True)
+            assert np.array_equal(overridden, vectors(engine, "x"))
+
+
+@pytest.mark.parametrize(
+    ("pooling", "more", "said"),
+    [
+        ({"pooling_mode_cls_token": True}, (), "1_Pooling/config.json pools by cls_token"),
+        ({}, (), "pools by nothing"),
+        (MEAN | LAST, (), "mean_tokens and lasttoken|lasttoken and mean_tokens"),
+        (MEAN | {"include_prompt": False}, (), "leaves the prompt out"),
+        (LAST, ("Dense", "Normalize"), '"Dense"'),
+    ],
+)
+def test_what_is_not_supported_is_said(
+    tmp_path: Path, pooling: dict[str, Any], more: tuple[str, ...], said: str
+) -> None:
+    folder = copy_of_demo(tmp_path / "model")
+    write_modules(folder, pooling, *more)
+    with MLCEngine(folder, "cpu", **SETTINGS) as other:
+        with pytest.raises(InvalidRequest, match=said) as caught:
+            vectors(other, "x")
+        assert caught.value.field == "pooling"
+        assert vectors(other, "x", pooling="last").shape[0] == 1
+        assert other.completions.create(prompt="x", max_tokens=1).choices
+
+
+@pytest.mark.parametrize(
+    "modules",
+    ["[", "{}", "3", '[{"type": 3}]', "[3]", '[{"type": "a.Pooling", "path": "../x"}]', "[]]"],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, modules: str) -> None:
+    folder = copy_of_demo(tmp_path / "model")
+    (folder / "modules.json").write_text(modules)
+    with pytest.raises(LoadError, match=r"modules\.json"):
+        MLCEngine(folder, "cpu", **SETTINGS)
+
+
+def test_prompts_of_the_folder(tmp_path: Path, engine: MLCEngine) -> None:
+    folder = copy_of_demo(tmp_path / "model")
+    file = folder / "config_sentence_transformers.json"
+    prompts = {"query": "Find: ", "document": ""}
+    file.write_text(json.dumps({"prompts": prompts, "default_prompt_name": None}))
+    with MLCEngine(folder, "cpu", **SETTINGS) as other:
+        asked = vectors(other, ["a", "b"], prompt_name="query")
+        assert np.array_equal(asked, vectors(engine, ["Find: a", "Find: b"]))
+        for name in (None, "", "document"):
+            assert np.array_equal(vectors(other, "a", prompt_name=name), vectors(engine, "a"))
+        with pytest.raises(InvalidRequest, match='"query", "document"') as caught:
+            vectors(other, "a", prompt_name="passage")
+        assert caught.value.field == "prompt_name"
+        with pytest.raises(InvalidRequest, match="token ids"):
+            vectors(other, [1, 2], prompt_name="query")
+    file.write_text(json.dumps({"prompts": prompts, "default_prompt_name": "query"}))
+    with MLCEngine(folder, "cpu", **SETTINGS) as other:
+        assert np.array_equal(vectors(other, "a"), vectors(engine, "Find: a"))
+        assert np.array_equal(vectors(other, "a", prompt_name=""), vectors(engine, "a"))
+    for wrong in ({"prompts": 3}, {"prompts": {"a": 3}}, {"default_prompt_name": "b"}):
+        file.write_text(json.dumps(wrong))
+        with pytest.raises(LoadError, match="config_sentence_transformers"):
+            MLCEngine(folder, "cpu", **SETTINGS)
+
+
+def test_a_checkpoint_without_a_head(tmp_path: Path, engine: MLCEngine) -> None:
+    folder = tmp_path / "model"
+    AutoModel.from_pretrained(DEMO).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(DEMO / name, folder)
+    config = json.loads((folder / "config.json").read_text())
+    assert not config["architectures"][0].endswith("ForCausalLM")
+    with MLCEngine(folder, "cpu", **SETTINGS) as other:
+        assert np.array_equal(vectors(other, TEXTS), vectors(engine, TEXTS))
+        for ask in (
+            lambda: other.completions.create(prompt="x", max_tokens=1),
+            lambda: other.completions.create(prompt="x", max_tokens=0),
+        ):
+            with pytest.raises(InvalidRequest, match="embeds texts and generates none") as caught:
+                ask()
+            assert caught.value.field == "model"
+
+
+# ----------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "said"),
+    [
+        ({"input": ""}, "input", "at least 1 token"),  # the demo puts nothing around a text
+        ({"input": []}, "input", "at least 1 token"),
+        ({"input": [[]]}, "input", "at least 1 token"),
+        ({"input": [1 << 40]}, "input", "token"),
+        ({"input": ["a", 3]}, "input", "text"),
+        ({"input": None}, "input", "text"),
+        ({"input": "x " * 3000}, "input", "input length limit"),
+        ({"input": "x", "dimensions": 0}, "dimensions", "[1, "),
+        ({"input": "x", "dimensions": 1 << 20}, "dimensions", "[1, "),
+        ({"input": "x", "dimensions": 1 << 80}, "dimensions", ""),
+        ({"input": "x", "pooling": "max"}, "pooling", "'last' or 'mean'"),
+        ({"input": "x", "encoding_format": "int8"}, "encoding_format", "base64"),
+        ({"input": "x", "normalize": "perhaps"}, "normalize", "boolean"),
+        ({"input": "x", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "at least 1"),
+        ({"input": "x", "timeout_s": -1}, "timeout_s", "seconds"),
+        ({"input": "x", "priority": "top"}, "priority", "high"),
+        ({"input": "x", "adapter": "none"}, "adapter", "no adapter"),
+        ({"input": "x", "request_id": ""}, "request_id", "not empty"),
+        ({"input": "x", "extra_body": {"inputs": 1}}, "inputs", "input"),
+    ],
+)
+def test_wrong_calls(engine: MLCEngine, fields: dict[str, Any], field: str, said: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        engine.embeddings.create(**fields)
+    assert caught.value.field == field
+    assert said in str(caught.value)
+    assert vectors(engine, "x").shape[0] == 1
+
+
+def test_one_wrong_input_refuses_the_call(engine: MLCEngine) -> None:
+    with pytest.raises(InvalidRequest, match="input length limit"):
+        engine.embeddings.create(input=["a", "x " * 3000, "b"])
+    assert engine.metrics()["num_running_requests"] == 0
+
+
+def test_there_is_no_such_argument(engine: MLCEngine) -> None:
+    create: Any = engine.embeddings.create
+    with pytest.raises(TypeError, match="inputs"):
+        create(input="x", inputs="x")
+    with pytest.raises(TypeError, match="input"):
+        create()
+    with pytest.warns(UnknownFieldWarning, match="truncation"):
+        engine.embeddings.create_from({"input": "x", "truncation": "left"})
+
+
+def test_a_time_limit_ends_the_call(engine: MLCEngine) -> None:
+    with pytest.raises(EngineRequestError, match="timeout"):
+        engine.embeddings.create(input=[TEXTS[3]] * 3, timeout_s=1e-6)
+    assert vectors(engine, "x").shape[0] == 1
+
+
+def test_an_engine_that_is_gone() -> None:
+    engine = MLCEngine("demo", "cpu", **SETTINGS)
+    engine.terminate()
+    with pytest.raises(EngineTerminatedError):
+        engine.embeddings.create(input="x")
+
+
+def test_the_mock_engine_has_none() -> None:
+    with (
+        MLCEngine("demo", "cpu", model_lib="mock://echo", verbose=False) as echo,
+        pytest.raises(InvalidRequest, match="embeds no texts"),
+    ):
+        echo.embeddings.create(input="x")
+
+
+def test_the_declared_arguments_are_the_fields() -> None:
+    declared = set(EmbeddingArguments.__annotations__)
+    assert declared == {*EmbeddingRequest.model_fields, "request_id", "extra_body"} - {"input"}
