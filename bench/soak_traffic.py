@@ -97,6 +97,7 @@ class Traffic:
         self._url = url
         self._random = random.Random(seed)
         self._expected: dict[int, Body] = {}
+        self._embeddings: dict[int, Body] = {}
 
     # ------------------------------------------------------------------------------ the kinds
 
@@ -183,6 +184,16 @@ class Traffic:
             raise Fault("wrong_answer")
         return "ended"
 
+    async def embeddings(self) -> str:
+        """Texts whose embeddings are known, alone and without any other."""
+        number = self._random.choice(list(self._embeddings))
+        answer = await self._ask_embeddings(number)
+        if answer is None:
+            return "refused"
+        if answer != self._embeddings[number]:
+            raise Fault("wrong_answer: an embedding")
+        return "ended"
+
     # ------------------------------------------------------------------------------- the parts
 
     async def learn_canaries(self, count: int) -> None:
@@ -191,6 +202,9 @@ class Traffic:
             answer = await self.ask_canary(number)
             assert answer is not None
             self._expected[number] = answer
+            embeddings = await self._ask_embeddings(number)
+            assert embeddings is not None
+            self._embeddings[number] = embeddings
 
     def expected(self, number: int) -> Body:
         return self._expected[number]
@@ -222,6 +236,24 @@ class Traffic:
             "choices": answer["choices"],
             "usage": [usage["prompt_tokens"], usage["completion_tokens"]],
         }
+
+    async def _ask_embeddings(self, number: int) -> Body | None:
+        """Embeddings and usage of a few texts; nothing if they were refused or aborted."""
+        own = random.Random(number)
+        texts = [" ".join(own.choices(WORDS, k=own.choice((1, 20, 90)))) for _ in range(3)]
+        body = {
+            "input": texts,
+            "encoding_format": "base64",
+            "pooling": ("last", "mean")[number % 2],
+        }
+        async with Connection(self._url) as connection:
+            status = await connection.post("/v1/embeddings", body)
+            answer = json.loads(await connection.read_all())
+        if status in (429, 500, 503, 504) and "error" in answer:
+            return None
+        if status != 200:
+            raise Fault(f"wrong_status: {status}")
+        return {"data": answer["data"], "usage": answer["usage"]}
 
     def _chat(self) -> Body:
         """A question of random length, now and then one that was asked before."""
@@ -264,6 +296,7 @@ WEIGHTS: dict[Kind, float] = {
     Traffic.grammar: 8,
     Traffic.invalid: 8,
     Traffic.slow_reader: 5,
+    Traffic.embeddings: 8,
     Traffic.heavy_grammar: 0.2,
 }
 

@@ -179,12 +179,19 @@ class EngineRequestError(MLCNativeError, RuntimeError):
     """An accepted request ended with finish reason "error".
 
     Other requests are not affected, and the engine continues.
+
+    Attributes:
+        request_id: of the request.
+        message: what the engine says.
+        finish_reason: "error"; "timeout" or "abort" where there is no answer to carry it, as of
+            embeddings.
     """
 
-    def __init__(self, request_id: str, message: str) -> None:
+    def __init__(self, request_id: str, message: str, finish_reason: str = "error") -> None:
         super().__init__(f"request {request_id}: {message}")
         self.request_id = request_id
         self.message = message
+        self.finish_reason = finish_reason
 
 
 class AnswerParseError(MLCNativeError, ValueError):

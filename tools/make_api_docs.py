@@ -37,6 +37,8 @@ CHAPTERS: dict[str, dict[str, str]] = {
     },
     "Requests": {
         "mlc_native.serve.openai_interface": "ChatCompletions Completions",
+        "mlc_native.serve.embeddings": "Embeddings",
+        "mlc_native.protocol.embeddings": "EmbeddingRequest EmbeddingResponse Embedding",
         "mlc_native.serve.arguments": (
             "CallArguments AnswerArguments ChatOptions CompletionArguments"
         ),

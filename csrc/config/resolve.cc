@@ -231,6 +231,11 @@ int64_t MaxScoredRows(int64_t prefill_chunk_size) {
   return std::min(prefill_chunk_size, std::max(kMinScoredRows, prefill_chunk_size / 16));
 }
 
+int64_t MaxPooledRows(int64_t prefill_chunk_size) {
+  constexpr int64_t kMostRows = 512;  // as good as more: the weights are read once for all of them
+  return std::min(prefill_chunk_size, kMostRows);
+}
+
 EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata& model,
                                  int64_t free_host_bytes) {
   EngineConfig resolved = config;

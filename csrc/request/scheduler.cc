@@ -13,6 +13,7 @@ namespace {
 struct Budget {
   int64_t rows = 0;
   int64_t scored_rows = 0;
+  int64_t pooled_rows = 0;
   int64_t pages = 0;
   int64_t sequences = 0;
   int64_t num_generating = 0;  // running, or going to when their prefill is complete
@@ -56,8 +57,8 @@ Demand DemandOf(const RequestStateEntry& entry, EngineStateObj& state, const Pag
   return DemandOfNew(entry, *state.prefix_cache, kv, whole_pages);
 }
 
-// The slice that the rows left have room for. When the rows to be scored run out, it ends before
-// the next one; num_tokens may be 0 then.
+// The slice that the rows left have room for. When the rows to be scored or pooled run out, it ends
+// before the next one; num_tokens may be 0 then.
 PlannedSlice FittingSlice(RequestStateEntry& entry, int64_t num_cached, const Budget& budget) {
   const int64_t begin = entry.mstate.kv_len + num_cached;
   const int64_t length = entry.mstate.kv_len + entry.num_tokens_to_compute();
@@ -65,12 +66,16 @@ PlannedSlice FittingSlice(RequestStateEntry& entry, int64_t num_cached, const Bu
   const int64_t first_scored = std::max(begin, entry.num_scored);
   const int64_t num_to_score = std::max<int64_t>(entry.num_to_score() - first_scored, 0);
   int64_t end = std::min(begin + budget.rows, length);
-  if (num_to_score > budget.scored_rows) end = std::min(end, first_scored + budget.scored_rows);
+  const bool is_pooled = entry.rstate->request->embedding.has_value();
+  const int64_t room = is_pooled ? budget.pooled_rows : budget.scored_rows;
+  if (num_to_score > room) end = std::min(end, first_scored + room);
+  const int64_t num_kept = std::clamp<int64_t>(end - first_scored, 0, num_to_score);
   return {.entry = &entry,
           .num_tokens = end - begin,
           .num_cached = num_cached,
           .completes_input = end == length,
-          .num_scored = std::clamp<int64_t>(end - first_scored, 0, num_to_score)};
+          .num_scored = is_pooled ? 0 : num_kept,
+          .num_pooled = is_pooled ? num_kept : 0};
 }
 
 // Plans as much of the entry as fits. False when the entry is not complete after it: nothing behind
@@ -89,6 +94,7 @@ bool PlanEntry(RequestStateEntry& entry, EngineStateObj& state, const PagedKvCac
   plan->Add(slice);
   budget->rows -= slice.num_tokens;
   budget->scored_rows -= slice.num_scored;
+  budget->pooled_rows -= slice.num_pooled;
   budget->pages -= demand.pages;
   budget->sequences -= num_sequences;
   if (is_new) --budget->new_sequences;
@@ -125,6 +131,7 @@ void PlanPrefill(EngineStateObj& state, const PagedKvCache& kv, const SchedulerL
   const int64_t num_running = std::ssize(state.GetRunningRequestStateEntries());
   Budget budget{.rows = limits.prefill_chunk_size,
                 .scored_rows = limits.max_num_scored,
+                .pooled_rows = limits.max_num_pooled,
                 .pages = kv.pool().num_available(),
                 .sequences = limits.max_num_sequence - num_running,
                 .num_generating = num_running,

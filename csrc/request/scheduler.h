@@ -3,8 +3,8 @@
 //
 // Waiting requests are planned in the order of their queue (EngineStateObj::PushWaiting); none
 // overtakes the head. A plan never needs more pages than are available (free or cached), never has
-// more than prefill_chunk_size rows, never scores more than max_num_scored of them and never leads
-// to more than max_num_sequence generating sequences. Progress: if a request waits, nothing runs
+// more than prefill_chunk_size rows, never scores more than max_num_scored of them, never pools more
+// than max_num_pooled for means and never leads to more than max_num_sequence generating sequences. Progress: if a request waits, nothing runs
 // and no pages are used, a plan is never empty (admission refuses requests that do not fit alone).
 // Engine's thread only.
 #pragma once
@@ -26,6 +26,7 @@ struct SchedulerLimits {
   int64_t prefill_chunk_size = 0;  // rows of one forward, at least max_num_sequence
   PrefillMode prefill_mode = PrefillMode::kHybrid;
   int64_t max_num_scored = 1;  // of those rows, >= 1
+  int64_t max_num_pooled = 1;  // likewise
 };
 
 // One sequence's share of a forward: its next num_tokens tokens.
@@ -44,9 +45,11 @@ struct PlannedSlice {
   int64_t num_drawn = 1;
   const int32_t* draft_tokens = nullptr;  // [num_drawn - 1], valid until Submit returns
   // Rows directly before the drawn ones whose next token is known: it gets its log-probability
-  // (RequestStateEntry::scores). Of a request that embeds its prompt, of which nothing is drawn:
-  // its last rows, of whose hidden states the mean is made.
+  // (RequestStateEntry::scores).
   int64_t num_scored = 0;
+  // Of a request that embeds its prompt, of which nothing is drawn: the last rows, whose hidden
+  // states are pooled for a mean (RequestStateEntry::pooled).
+  int64_t num_pooled = 0;
 
   std::span<const int32_t> drafts() const {
     return {draft_tokens, static_cast<size_t>(num_drawn - 1)};
@@ -63,8 +66,7 @@ struct StepPlan {
 };
 
 // Waiting requests in order, the last one possibly cut to what is left of the chunk or of the rows
-// that may be scored; in hybrid mode
-// preceded by the rows of the running sequences. All pages that a sequence needs for its tokens
+// that may be scored or pooled; in hybrid mode preceded by the rows of the running sequences. All pages that a sequence needs for its tokens
 // are counted when its first chunk is admitted, and one page more per running sequence is left free
 // so that admission does not lead to preemption at once. Empty when nothing can be admitted.
 void PlanPrefill(EngineStateObj& state, const PagedKvCache& kv, const SchedulerLimits& limits,

@@ -12,9 +12,9 @@
 
 namespace mlc_native {
 
-// As many as the scheduler lets a step score, and the last rows of prompts.
+// For means, and the last rows of prompts.
 int64_t StatePooling::max_rows() const {
-  return context_.limits.max_num_scored + context_.limits.max_num_sequence;
+  return context_.limits.max_num_pooled + context_.limits.max_num_sequence;
 }
 
 void StatePooling::Reserve(const StepBatch::Pooled& pooled) {

@@ -82,7 +82,7 @@ void StepBatch::AddDrafts(const PlannedSlice& slice) {
 void StepBatch::AddPooledRows(const PlannedSlice& slice) {
   const bool is_mean = slice.entry->rstate->request->embeds(Pooling::kMean);
   const auto num_rows =
-      static_cast<int32_t>(is_mean ? slice.num_scored : int64_t{slice.completes_input});
+      static_cast<int32_t>(is_mean ? slice.num_pooled : int64_t{slice.completes_input});
   if (num_rows == 0) return;
   pooled_.push_back({.entry = slice.entry,
                      .first_row = static_cast<int32_t>(std::ssize(token_ids_)) - num_rows,

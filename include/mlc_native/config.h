@@ -30,6 +30,8 @@ struct ModelDescription {
 // A step computes at most max_scored_rows of a scored prompt, a part of prefill_chunk_size that
 // still amortizes reading the weights.
 int64_t MaxScoredRows(int64_t prefill_chunk_size);
+// Rows that a step pools for means (Pooling::kMean). Each costs the memory of a hidden state.
+int64_t MaxPooledRows(int64_t prefill_chunk_size);
 inline int64_t MaxLogitsRows(int64_t max_num_sequence, int64_t prefill_chunk_size) {
   return max_num_sequence + MaxScoredRows(prefill_chunk_size);
 }

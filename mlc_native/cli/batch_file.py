@@ -22,6 +22,8 @@ from mlc_native.errors import invalid_config
 
 CHAT = "/v1/chat/completions"
 COMPLETION = "/v1/completions"
+EMBEDDINGS = "/v1/embeddings"
+URLS = (CHAT, COMPLETION, EMBEDDINGS)
 READ_BYTES = 1 << 16  # at once, of a pipe
 _ID = re.compile(r"batch_req_(\d+)")
 _BEGINNING = b'{"id": "batch_req_'  # of each line of answers
@@ -60,8 +62,9 @@ def parse_request(line: int, text: bytes) -> BatchRequest:
     if fields.get("method", "POST") != "POST":
         raise BadLine("invalid_method", f'line {line}: "method" must be "POST"', custom_id)
     url = fields.get("url")
-    if url not in (CHAT, COMPLETION):
-        message = f'line {line}: "url" must be "{CHAT}" or "{COMPLETION}", got {url!r}'
+    if url not in URLS:
+        allowed = ", ".join(f'"{each}"' for each in URLS)
+        message = f'line {line}: "url" must be one of {allowed}, got {url!r}'
         raise BadLine("invalid_url", message, custom_id)
     body = fields.get("body")
     if not isinstance(body, dict):

@@ -1,8 +1,9 @@
 """Answer the requests in a file, in OpenAI's batch format.
 
 Each line of FILE is a request: {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions",
-"body": {...}}; the url may also be /v1/completions. Each gets a line of the output as soon as it is
-answered, with the custom_id and the response. A line that cannot be answered gets an error there.
+"body": {...}}; the url may also be /v1/completions or /v1/embeddings. Each gets a line of the
+output as soon as it is answered, with the custom_id and the response. A line that cannot be
+answered gets an error there.
 The same command goes on where it was stopped or killed.
 """
 
@@ -20,6 +21,8 @@ from typing import Any
 
 from mlc_native.cli.batch_file import (
     CHAT,
+    COMPLETION,
+    EMBEDDINGS,
     AnswerFile,
     BadLine,
     BatchRequest,
@@ -38,6 +41,7 @@ from mlc_native.errors import (
     QueueFull,
     invalid_config,
 )
+from mlc_native.protocol.embeddings import EmbeddingResponse
 from mlc_native.serve.engine import AsyncMLCEngine
 
 
@@ -180,8 +184,11 @@ class Batch:
             return answer_line(request, error.status, None, error.to_openai())
         self.counts.answered += 1
         if response.usage is not None:
-            self.counts.tokens += response.usage.completion_tokens
-        return answer_line(request, 200, response.id, response.model_dump(mode="json"))
+            embeds = isinstance(response, EmbeddingResponse)
+            counted = response.usage.total_tokens if embeds else response.usage.completion_tokens
+            self.counts.tokens += counted
+        request_id = getattr(response, "id", None)  # embeddings have none
+        return answer_line(request, 200, request_id, response.model_dump(mode="json"))
 
     async def _create(self, request: BatchRequest) -> Any:
         """The response. What a full queue refuses is tried again when another request has ended.
@@ -189,7 +196,12 @@ class Batch:
         Raises:
             QueueFull: a queue has no room for it, although no other request is there.
         """
-        api = self._engine.chat.completions if request.url == CHAT else self._engine.completions
+        apis: dict[str, Any] = {
+            CHAT: self._engine.chat.completions,
+            COMPLETION: self._engine.completions,
+            EMBEDDINGS: self._engine.embeddings,
+        }
+        api = apis[request.url]
         while True:
             self._num_open += 1
             self._num_begun += 1

@@ -88,6 +88,11 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
         'such as "max_total_sequence_length": each engine takes its memory as it is loaded',
     )
     group.add_argument(
+        "--embedding-model",
+        metavar="MODEL[;SETTING=VALUE]",
+        help="a further model, for requests for embeddings that name none",
+    )
+    group.add_argument(
         "--served-model-name",
         nargs="+",
         metavar="NAME",
@@ -264,7 +269,12 @@ def _model_plans(args: argparse.Namespace) -> Iterable[tuple[ServedModel, Plan]]
                 "model", f'--model must be NAME=MODEL[;SETTING=VALUE], got "{text}"'
             )
         yield _planned(ServedModel((name,)), model, engine_config_from_overrides(settings))
-    if args.model is None and not args.models:
+    if args.embedding_model is not None:
+        model, _, settings = args.embedding_model.partition(";")
+        served = served_as(model)
+        served.embeds = True
+        yield _planned(served, model, engine_config_from_overrides(settings))
+    if args.model is None and not args.models and args.embedding_model is None:
         raise invalid_config("model", "name a model: mlc-native serve MODEL")
 
 

@@ -3,12 +3,14 @@
 from mlc_native._core import AdapterInfo, PagedRadixTree, PinnedPrefix
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.data import Data, ImageData, RequestStreamOutput, TextData, TokenData
+from mlc_native.serve.embedding_engine import AsyncEmbeddingEngine
 from mlc_native.serve.engine import AsyncMLCEngine, MLCEngine
 from mlc_native.serve.popen_server import PopenServer
 from mlc_native.serve.request import Request
 
 __all__ = [
     "AdapterInfo",
+    "AsyncEmbeddingEngine",
     "AsyncMLCEngine",
     "Data",
     "EngineConfig",

@@ -91,6 +91,8 @@ class EchoLimits:
     max_num_sequence: int
     max_sequence_length: int
     length_reason: str = "the sizes of the mock engine"
+    embedding_size: int = 0
+    pooling: str = "last"
 
 
 class _Echo:

@@ -88,6 +88,7 @@ class EmbeddingResponder:
                     output.request_id,
                     f'the request ended with "{output.finish_reason}" before its embedding was '
                     "computed",
+                    output.finish_reason,
                 )
         data = [
             Embedding(index=i, embedding=self._encoded(embeddings[id_]))

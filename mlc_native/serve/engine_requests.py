@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, cast
 
 from mlc_native import _core
 from mlc_native._core import AdapterInfo, Cancellation, PinnedPrefix
@@ -209,6 +209,23 @@ class EngineRequests(MLCEngineBase):
         with self._asking():
             loaded: list[AdapterInfo] = self._core.adapters()
             return loaded
+
+    @property
+    def embedding_size(self) -> int:
+        """Numbers of an embedding; 0 if the model gives none."""
+        return self._limits.embedding_size
+
+    @property
+    def embedding_pooling(self) -> Literal["last", "mean"]:
+        """What an embedding is made of if its request does not say."""
+        return cast(Literal["last", "mean"], self._limits.pooling)
+
+    @property
+    def _limits(self) -> _core.RequestLimits:
+        self._check_running()
+        with self._asking():
+            limits: _core.RequestLimits = self._core.get_request_limits()
+            return limits
 
     def _debug_call_func_on_all_worker(self, name: str) -> str:
         """Runs a debug function of the engine between two of its steps and returns its JSON.

@@ -44,6 +44,7 @@ from mlc_native.serve.request_processing import (
     chat_prompt,
     check_request_id,
     check_unsupported,
+    encoded_texts,
     generation_config,
     random_request_id,
 )
@@ -184,34 +185,40 @@ class OpenAIEngine(EngineRequests):
         _choose_adapter(request, config, setup)
         prompts = prompts_of(request, setup.embedding_prompts)
         ids = _ids_of_prompts(request_id or random_request_id("embd"), len(prompts))
-        requests = [
-            self._embedding_request(prompt, id_, request, config, setup)
-            for prompt, id_ in zip(prompts, ids, strict=True)
-        ]
-        return PreparedCall(requests, EmbeddingResponder(request, setup.name, ids), False, setup)
-
-    def _embedding_request(
-        self,
-        prompt: Prompt,
-        request_id: str,
-        request: EmbeddingRequest,
-        config: GenerationConfig,
-        setup: ModelSetup,
-    ) -> _core.Request:
-        """The request of the engine for one input. An error names the field of the call."""
-        add_special_tokens = request.add_special_tokens
         try:
-            token_ids = self._token_ids(
-                prompt, setup, config, add_special_tokens=add_special_tokens
-            )
-            with self._asking(setup):
-                service = config.apply_to(_core.GenerationConfig())
-                return embedding_request(self._core, request_id, token_ids, request, service)
+            requests = self._embedding_requests(prompts, ids, request, config, setup)
         except InvalidRequest as error:
             if error.field != "prompt":
                 raise
             text = str(error).replace('"prompt"', '"input"')
             raise invalid_request("input", text, error.code) from None
+        return PreparedCall(requests, EmbeddingResponder(request, setup.name, ids), False, setup)
+
+    def _embedding_requests(
+        self,
+        prompts: list[Prompt],
+        ids: list[str],
+        request: EmbeddingRequest,
+        config: GenerationConfig,
+        setup: ModelSetup,
+    ) -> list[_core.Request]:
+        """The requests of the engine, one for each input. An error names the engine's field."""
+        add_special_tokens = request.add_special_tokens
+        encoded = encoded_texts(
+            *(prompts, [config] * len(prompts), setup.tokenizer),
+            *(setup.max_input_sequence_length, setup.input_length_reason),
+            add_special_tokens=add_special_tokens,
+        )
+        token_ids = [
+            self._token_ids(prompt, setup, config, add_special_tokens=add_special_tokens)
+            for prompt in encoded
+        ]
+        with self._asking(setup):
+            service = config.apply_to(_core.GenerationConfig())
+            return [
+                embedding_request(self._core, id_, tokens, request, service)
+                for id_, tokens in zip(ids, token_ids, strict=True)
+            ]
 
     def _request_of(self, call: OpenAICall, cancellation: Cancellation) -> _core.Request:
         """The request of the engine. An error names the field of the call that is wrong."""

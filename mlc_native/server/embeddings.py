@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from mlc_native.errors import InvalidRequest, invalid_request, shown
+from mlc_native.errors import EngineRequestError, InvalidRequest, invalid_request, shown
 from mlc_native.protocol.embeddings import EmbeddingResponse
 from mlc_native.protocol.usage import CompletionUsage
 from mlc_native.serve.async_engine import AsyncMLCEngine
@@ -23,7 +23,7 @@ from mlc_native.server.generation import until_gone
 from mlc_native.server.models import Found
 from mlc_native.server.request_log import log_request
 from mlc_native.server.state import ServerState
-from mlc_native.server.wire import json_bytes
+from mlc_native.server.wire import json_bytes, wire_finish
 
 Answer = Callable[[EmbeddingResponse], dict[str, Any]]
 
@@ -36,7 +36,7 @@ class Embeddings:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await read_json(scope, receive, self._state.config, self._state.pool)
-        found = self._state.models.find(body.get("model"))
+        found = self._state.models.find_for_embeddings(body.get("model"))
         fields, ignored = create_fields("embedding", body, self._state.config)
         headers = self._state.ignored_fields.header(ignored)
         call = _Call(self._state, found, fields, request_id_of(scope))
@@ -70,7 +70,7 @@ class Comparison:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = self._state
         body = await read_json(scope, receive, state.config, state.pool)
-        found = state.models.find(body.get("model"))
+        found = state.models.find_for_embeddings(body.get("model"))
         fields = {name: value for name, value in body.items() if value is not None}
         compared = self._read(fields, state.config)
         engine = found.model.loaded()
@@ -200,9 +200,7 @@ class Rerank(Compared):
     def answer(self, model: str, scores: list[float], usage: dict[str, int]) -> dict[str, Any]:
         """See Compared."""
         order = sorted(range(len(scores)), key=lambda i: -scores[i])[: self._top_n or None]
-        results: list[dict[str, Any]] = [
-            {"index": i, "relevance_score": scores[i]} for i in order
-        ]
+        results: list[dict[str, Any]] = [{"index": i, "relevance_score": scores[i]} for i in order]
         if self._with_documents:
             for result in results:
                 result["document"] = {"text": self._documents[result["index"]]}
@@ -230,7 +228,12 @@ class _Call:
     async def run(self) -> EmbeddingResponse:
         model = self._found.model
         engine = model.loaded()
-        response = await engine.embeddings.create(request_id=self._id, **self._fields)
+        try:
+            response = await engine.embeddings.create(request_id=self._id, **self._fields)
+        except EngineRequestError as error:
+            if error.finish_reason != "error":
+                wire_finish({"finish_reason": error.finish_reason}, has_output=False)
+            raise
         num_tokens = response.usage.total_tokens
         usage = CompletionUsage(prompt_tokens=num_tokens, total_tokens=num_tokens)
         self._state.metrics[model.name].observe(self._fields, usage)

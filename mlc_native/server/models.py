@@ -24,12 +24,14 @@ class ServedModel:
         engine: None while the model loads.
         folder: a further name that requests may use and that no answer shows.
         first_adapters: names of the adapters that are loaded with the model.
+        embeds: it gets the requests for embeddings that name no model.
     """
 
     names: tuple[str, ...]
     engine: AsyncMLCEngine | None = None
     folder: str | None = None
     first_adapters: Sequence[str] = ()
+    embeds: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
@@ -175,6 +177,13 @@ class Models:
                 code="model_not_found",
             )
         return found
+
+    def find_for_embeddings(self, name: object) -> Found:
+        """``find`` for a request for embeddings."""
+        if name is None:
+            chosen = next((model for model in self.all if model.embeds), self.all[0])
+            return Found(chosen)
+        return self.find(name)
 
     def _found(self, name: str) -> Found | None:
         if name in self._by_name:

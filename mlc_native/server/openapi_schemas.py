@@ -120,9 +120,7 @@ SCHEMAS: dict[str, Schema] = {
         model=_TEXT,
         data={
             "type": "array",
-            "items": _all_of(
-                index=_COUNT, object={"const": "score"}, score={"type": "number"}
-            ),
+            "items": _all_of(index=_COUNT, object={"const": "score"}, score={"type": "number"}),
         },
         usage=_all_of(prompt_tokens=_COUNT, total_tokens=_COUNT),
     ),

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from mlc_native import MLCEngine
 from mlc_native.cli.batch_file import AnswerFile, DoneLines
 from mlc_native.cli.main import main
 from mlc_native.errors import InvalidConfig, invalid_config
@@ -79,6 +80,23 @@ def test_both_kinds_of_requests(
     assert all(line["error"] is None for line in found.values())
 
 
+def test_embeddings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "batch.jsonl"
+    line = {"custom_id": "a", "method": "POST", "url": "/v1/embeddings"}
+    good = {"input": ["a house", "x"], "encoding_format": "base64"}
+    write(file, [{**line, "body": good}, {**line, "custom_id": "b", "body": {"input": 3}}])
+    assert main(["generate", str(file), "--overrides", "num_threads=1;dtype=float32"]) == 1
+    assert "1 answered, 1 failed; " in capsys.readouterr().err
+    found = answers(tmp_path / "batch.out.jsonl")
+    body = found[1]["response"]["body"]
+    assert found[1]["response"]["status_code"] == 200
+    assert [each["index"] for each in body["data"]] == [0, 1]
+    with MLCEngine("demo", num_threads=1, dtype="float32", verbose=False) as engine:
+        expected = engine.embeddings.create(**good)  # type: ignore[arg-type]
+    assert [each["embedding"] for each in body["data"]] == [e.embedding for e in expected.data]
+    assert found[2]["response"]["body"]["error"]["param"] == "input"
+
+
 def test_a_bad_line_is_an_error_and_no_stop(
     command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -88,7 +106,7 @@ def test_a_bad_line_is_an_error_and_no_stop(
         "[1]",
         {"url": "/v1/completions"},
         {**request("d"), "method": "GET"},
-        {**request("e"), "url": "/v1/embeddings"},
+        {**request("e"), "url": "/v1/responses"},
         {**request("f"), "body": None},
         request("g", stream=True),
         request("h", temperature=-1),

@@ -27,6 +27,7 @@ from mlc_native.errors import (
     UnknownFieldWarning,
 )
 from mlc_native.protocol.embeddings import EmbeddingArguments, EmbeddingRequest
+from mlc_native.serve import AsyncEmbeddingEngine
 from mlc_native.support.model_source import resolve_model
 
 SETTINGS: dict[str, Any] = {
@@ -360,8 +361,9 @@ def test_there_is_no_such_argument(engine: MLCEngine) -> None:
 
 
 def test_a_time_limit_ends_the_call(engine: MLCEngine) -> None:
-    with pytest.raises(EngineRequestError, match="timeout"):
+    with pytest.raises(EngineRequestError, match="timeout") as caught:
         engine.embeddings.create(input=[TEXTS[3]] * 3, timeout_s=1e-6)
+    assert caught.value.finish_reason == "timeout"
     assert vectors(engine, "x").shape[0] == 1
 
 
@@ -370,6 +372,25 @@ def test_an_engine_that_is_gone() -> None:
     engine.terminate()
     with pytest.raises(EngineTerminatedError):
         engine.embeddings.create(input="x")
+
+
+def test_the_engine_of_mlc_llm(engine: MLCEngine) -> None:
+    with AsyncEmbeddingEngine("demo", None, "cpu", **SETTINGS) as other:
+        assert other.model_type == "decoder"
+        assert other.pooling_strategy == "last"
+        found, num_tokens = other.embed(TEXTS)
+        expected = engine.embeddings.create(input=TEXTS)
+        assert found == [each.embedding for each in expected.data]
+        assert num_tokens == expected.usage.prompt_tokens
+        assert asyncio.run(other.async_embed(TEXTS)) == (found, num_tokens)
+        assert other.embed("x")[0] == [engine.embeddings.create(input="x").data[0].embedding]
+        assert other.engine.embedding_size == len(found[0])
+    with AsyncEmbeddingEngine("demo", None, "cpu", pooling_strategy="mean", **SETTINGS) as other:
+        expected = engine.embeddings.create(input=TEXTS, pooling="mean")
+        assert other.embed(TEXTS)[0] == [each.embedding for each in expected.data]
+    cls: Any = "cls"
+    with pytest.raises(InvalidRequest, match="pooling_strategy"):
+        AsyncEmbeddingEngine("demo", None, "cpu", pooling_strategy=cls)
 
 
 def test_the_mock_engine_has_none() -> None:

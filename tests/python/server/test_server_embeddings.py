@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import json
 import shutil
@@ -9,6 +10,7 @@ from array import array
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,7 +19,10 @@ from adapter_folders import write_demo_adapters
 from live_server import COMPLETIONS, LiveServer, error_of
 
 from mlc_native import AsyncMLCEngine
+from mlc_native.cli.serve import _model_plans, add_arguments
+from mlc_native.errors import InvalidConfig
 from mlc_native.server import ServerConfig
+from mlc_native.server.models import Models
 from mlc_native.support.model_source import resolve_model
 
 EMBEDDINGS, SCORE, RERANK = "/v1/embeddings", "/v1/score", "/v1/rerank"
@@ -137,13 +142,17 @@ def test_many_clients(server: LiveServer) -> None:
         (RERANK, {"query": "x", "documents": ["x"], "return_documents": 3}, "return_documents"),
     ],
 )
-def test_wrong_requests(
-    server: LiveServer, path: str, fields: dict[str, Any], param: str
-) -> None:
+def test_wrong_requests(server: LiveServer, path: str, fields: dict[str, Any], param: str) -> None:
     response = server.post(path, fields)
     assert response.status_code == 400, response.text
     assert error_of(response)["param"] == param
     assert server.post(EMBEDDINGS, {"input": "x"}).status_code == 200
+
+
+def test_a_time_limit(server: LiveServer) -> None:
+    response = server.post(EMBEDDINGS, {"input": TEXTS, "timeout_s": 1e-6})
+    assert response.status_code == 504
+    assert error_of(response)["code"] == "timeout"
 
 
 def test_unknown_fields_are_reported(server: LiveServer) -> None:
@@ -185,6 +194,26 @@ def test_ranks(server: LiveServer, path: str) -> None:
     best = server.post(path, {**body, "top_n": 1, "return_documents": False}).json()
     assert best["results"] == [{"index": 2, "relevance_score": scores[0]}]
     assert len(server.post(path, {**body, "top_n": 0}).json()["results"]) == 3
+
+
+def test_a_model_for_embeddings(tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(resolve_model("demo", verbose=False), folder)
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    flag = f"{folder};max_num_sequence=2"
+    plans = list(_model_plans(parser.parse_args(["demo", "--embedding-model", flag])))
+    models = Models([model for model, _ in plans])
+    assert [model.names for model in models.all] == [("demo",), ("other",)]
+    assert plans[1][1][0] == str(folder)
+    assert plans[1][1][1].max_num_sequence == 2
+    assert models.find(None).name == "demo"
+    assert models.find_for_embeddings(None).name == "other"
+    assert models.find_for_embeddings("demo").name == "demo"
+    alone = list(_model_plans(parser.parse_args(["--embedding-model", "demo"])))
+    assert [model.name for model, _ in alone] == ["demo"]
+    with pytest.raises(InvalidConfig, match="name a model"):
+        list(_model_plans(parser.parse_args([])))
 
 
 def test_the_description_has_them(server: LiveServer) -> None:
