@@ -61,7 +61,8 @@ fn an_answer_may_be_dropped_and_outlive_its_engine() {
 #[test]
 fn a_text_has_an_embedding() {
     let engine = engine();
-    let outputs: Vec<_> = engine.submit(r#"{"input": "Who are you?"}"#).unwrap().collect();
+    let answer = engine.submit(r#"{"input": "Who are you?"}"#).unwrap();
+    let outputs: Vec<_> = answer.collect();
     assert_eq!(outputs.len(), 2);
     assert_eq!(outputs[0].finish_reason, Some(FinishReason::Stop));
     let length: f32 = outputs[0].embedding.iter().map(|x| x * x).sum();
