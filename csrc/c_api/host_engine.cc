@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "c_api/call.h"
-#include "c_api/request_body.h"
 #include "config/device.h"
 #include "support/error.h"
 #include "support/json.h"
@@ -173,8 +172,7 @@ void HostEngine::Submit(std::string_view body, const SubmitArguments& arguments,
   RequestBody read = ReadRequestBody(body, *model, arguments.tokens);
   const RequestRef request = Register(arguments);
   try {
-    RequestPtr created = engine_->CreateRequest(request->id, {TokenData{std::move(read.tokens)}},
-                                                std::move(read.generation), read.begins_turn);
+    RequestPtr created = Create(request->id, std::move(read));
     RequestRef held = request;
     const MutexLock lock(mutex_);
     if (model_ != model) ThrowInvalidState("The model was replaced while the request was prepared");
@@ -186,6 +184,17 @@ void HostEngine::Submit(std::string_view body, const SubmitArguments& arguments,
     Forget(request->id);
     throw;
   }
+}
+
+RequestPtr HostEngine::Create(const std::string& id, RequestBody body) const {
+  std::vector<Data> inputs = {TokenData{std::move(body.tokens)}};
+  if (!body.embedding) {
+    return engine_->CreateRequest(id, std::move(inputs), std::move(body.generation),
+                                  body.begins_turn);
+  }
+  return WithErrorsAboutInput([&] {
+    return engine_->CreateEmbeddingRequest(id, std::move(inputs), *body.embedding, body.generation);
+  });
 }
 
 RequestRef HostEngine::Register(const SubmitArguments& arguments) {
@@ -303,6 +312,16 @@ std::string HostEngine::Info() const {
       .Add("device", model->device)
       .Add("vocab_size", model->limits.vocab_size)
       .Add("max_sequence_length", model->limits.max_sequence_length)
+      .Add("generates", model->limits.generates)
+      .Add("embedding_size", model->limits.embedding_size);
+  const EmbeddingDefaults& embedding = model->limits.embedding;
+  json.Name("pooling");
+  if (embedding.refusal.empty()) {
+    json.Put(ToString(embedding.pooling));
+  } else {
+    json.Null();
+  }
+  json.Add("normalize", embedding.normalize)
       .Add("has_tokenizer", model->text->has_tokenizer())
       .Add("has_chat_template", model->text->has_chat_template());
   json.Name("config").Raw(model->config.AsJSONString());

@@ -22,6 +22,7 @@
 
 #include "c_api/host_model.h"
 #include "c_api/output_batch.h"
+#include "c_api/request_body.h"
 #include "c_api/request_handle.h"
 #include "mlc_native/threaded_engine.h"
 #include "support/memory_reserve.h"
@@ -98,6 +99,7 @@ class HostEngine : public std::enable_shared_from_this<HostEngine> {
   void FindRequests(OutputBatch* batch);
   void Enqueue(const OutputSlice& slice);
   RequestRef Register(const SubmitArguments& arguments);
+  RequestPtr Create(const std::string& id, RequestBody body) const;
   std::string FreeId() MLC_REQUIRES(mutex_);
   void Forget(const std::string& id);
 

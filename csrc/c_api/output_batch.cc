@@ -63,7 +63,9 @@ mlcn_output EmptyView(mlcn_request* request) {
           .logprobs = nullptr,
           .prompt_logprobs = nullptr,
           .usage = nullptr,
-          .error_message = ""};
+          .error_message = "",
+          .embedding = nullptr,
+          .embedding_size = 0};
 }
 
 mlcn_usage UsageOf(const RequestUsage& usage) {
@@ -144,6 +146,10 @@ void OutputBatch::ViewAnswer(const RequestStreamOutput& output, size_t index,
     view->prompt_logprobs = &scores_[num_scores_used_++].view;
   }
   if (!delta.logprobs.empty()) view->logprobs = &scores_[num_scores_used_++].view;
+  if (!output.embedding.empty()) {
+    view->embedding = output.embedding.data();
+    view->embedding_size = output.embedding.size();
+  }
   if (!delta.finish_reason) return;
   view->finish_reason = FinishCode(*delta.finish_reason);
   if (*delta.finish_reason == FinishReason::kError) {

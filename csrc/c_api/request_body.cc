@@ -21,9 +21,13 @@ const std::vector<std::string>& OwnForm() {
                                                  "max_tokens"};
   return names;
 }
-constexpr const char* kOtherFields[] = {"prompt",         "stop",    "max_completion_tokens",
-                                        "ignore_eos",     "best_of", "stream",
-                                        "stream_options", "model",   "user"};
+constexpr const char* kOtherFields[] = {
+    "prompt",         "input",  "stop",  "ignore_eos", "best_of", "max_completion_tokens",
+    "stream_options", "stream", "model", "user"};
+// Settings of answers that a request for an embedding has, too.
+constexpr std::string_view kServiceOfEmbeddings[] = {
+    "truncate_prompt_tokens", "priority", "queue_timeout_s", "timeout_s", "cache_salt", "adapter"};
+constexpr const char* kOtherFieldsOfEmbeddings[] = {"input", "add_special_tokens", "model", "user"};
 constexpr int64_t kMaxBadWords = 4096;
 
 class BodyReader {
@@ -34,7 +38,8 @@ class BodyReader {
                                     static_cast<size_t>(model.config.max_json_depth))),
         raw_(ReadRawMembers(body)) {}
 
-  RequestBody Read(std::optional<std::span<const int32_t>> tokens) {
+  RequestBody Read(std::optional<std::span<const int32_t>> tokens) const {
+    if (fields_.Has("input")) return ReadEmbedding(tokens.has_value());
     RequestBody body;
     body.generation = model_.defaults;
     ReadGeneration(&body.generation);
@@ -56,7 +61,7 @@ class BodyReader {
     const int given = (tokens ? 1 : 0) + (IsChat() ? 1 : 0) + (fields_.Has("prompt") ? 1 : 0);
     if (given != 1) {
       fields_.Refuse("prompt",
-                     "a request has exactly one of \"messages\", \"prompt\" and the "
+                     "a request has exactly one of \"messages\", \"prompt\", \"input\" and the "
                      "tokens of the options; got " +
                          std::to_string(given));
     }
@@ -115,12 +120,7 @@ class BodyReader {
       generation->response_format = ReadResponseFormat(fields_, FindRaw(raw_, "response_format"));
     }
     if (fields_.Has("prediction")) ReadPrediction(generation);
-    if (fields_.Has("cache_salt")) {
-      const std::string salt = fields_.String("cache_salt");
-      if (salt.empty()) fields_.FailValue("cache_salt", "a text that is not empty");
-      generation->cache_salt =
-          static_cast<int64_t>(Hash64(std::as_bytes(std::span(salt.data(), salt.size())))) | 1;
-    }
+    ReadCacheSalt(generation);
     generation->debug_config.ignore_eos =
         fields_.Bool("ignore_eos", generation->debug_config.ignore_eos);
     CheckCount("logit_bias", std::ssize(generation->logit_bias), "max_logit_bias",
@@ -128,6 +128,14 @@ class BodyReader {
     CheckCount("stop_token_ids", std::ssize(generation->stop_token_ids), "max_stop_token_ids",
                model_.config.max_stop_token_ids);
     fields_.Integer("best_of", 1, 1, 1);
+  }
+
+  void ReadCacheSalt(GenerationConfig* generation) const {
+    if (!fields_.Has("cache_salt")) return;
+    const std::string salt = fields_.String("cache_salt");
+    if (salt.empty()) fields_.FailValue("cache_salt", "a text that is not empty");
+    generation->cache_salt =
+        static_cast<int64_t>(Hash64(std::as_bytes(std::span(salt.data(), salt.size())))) | 1;
   }
 
   void CheckCount(const char* field, int64_t count, const char* setting, int64_t limit) const {
@@ -240,6 +248,46 @@ class BodyReader {
     if (none || generation->debug_config.ignore_eos) return;
     const std::vector<int32_t>& stops = model_.text->chat_stop_tokens();
     generation->stop_token_ids.insert(generation->stop_token_ids.end(), stops.begin(), stops.end());
+  }
+
+  // ---- embeddings
+
+  RequestBody ReadEmbedding(bool has_tokens) const {
+    if (has_tokens) {
+      fields_.Refuse("tokens",
+                     "a request with \"input\" takes no \"tokens\" of the options: give the token "
+                     "ids as \"input\"");
+    }
+    RequestBody body;
+    FieldReader<EmbeddingConfig> read(fields_, &body.embedding.emplace());
+    read(Field{"pooling", ""}, &EmbeddingConfig::pooling);
+    read(Field{"dimensions", ""}, &EmbeddingConfig::dimensions);
+    read(Field{"normalize", ""}, &EmbeddingConfig::normalize);
+    FieldReader<GenerationConfig> read_service(fields_, &body.generation, OwnForm());
+    VisitGenerationFields([&](const Field& field, auto member) {
+      if (std::ranges::count(kServiceOfEmbeddings, field.name) > 0) read_service(field, member);
+    });
+    std::vector<std::string> known = read.known();
+    const std::vector<std::string>& service = read_service.known();
+    known.insert(known.end(), service.begin(), service.end());
+    known.insert(known.end(), std::begin(kOtherFieldsOfEmbeddings),
+                 std::end(kOtherFieldsOfEmbeddings));
+    RefuseUnknownFields(fields_, known, "a body with \"input\", which asks for an embedding");
+    ReadCacheSalt(&body.generation);
+    body.tokens = WithErrorsAboutInput([&] { return ReadInput(body.generation); });
+    return body;
+  }
+
+  std::vector<int32_t> ReadInput(const GenerationConfig& service) const {
+    const bool add_special_tokens = fields_.Bool("add_special_tokens", true);
+    const JsonValue& input = *fields_.Find("input");
+    if (input.is_string()) {
+      CheckLength("input", input.AsString(), service);
+      return model_.text->Encode(input.AsString(), add_special_tokens);
+    }
+    return TokenIds(input, "input",
+                    "one text or one list of token ids in [0, 2^31), since each of several inputs "
+                    "is a request of its own");
   }
 
   const HostModel& model_;

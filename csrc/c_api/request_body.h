@@ -1,6 +1,6 @@
-// The JSON body of a request, as OpenAI's chat completions and completions have it: from the text
-// to the prompt's tokens and the settings. Pure; any thread. Errors are InvalidRequest with the
-// name of the member.
+// The JSON body of a request, as OpenAI's chat completions, completions and embeddings have it:
+// from the text to the prompt's tokens and the settings. Pure; any thread. Errors are
+// InvalidRequest with the name of the member.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,8 @@
 
 #include "c_api/host_model.h"
 #include "mlc_native/config.h"
+#include "mlc_native/detail/embedding_config.h"
+#include "mlc_native/errors.h"
 
 namespace mlc_native::c_api {
 
@@ -18,6 +20,7 @@ struct RequestBody {
   std::vector<int32_t> tokens;
   GenerationConfig generation;
   bool begins_turn = false;
+  std::optional<EmbeddingConfig> embedding = {};  // of a body with "input"
 };
 
 // `tokens` is a prompt that the body does not have. Fields that the body leaves out have the
@@ -27,5 +30,16 @@ RequestBody ReadRequestBody(std::string_view body, const HostModel& model,
 
 // The prompt of the body of a chat completion.
 RenderedPrompt RenderChatBody(std::string_view body, const HostModel& model);
+
+// Calls a function whose errors about the prompt are about the "input" of a body.
+template <typename Function>
+auto WithErrorsAboutInput(Function function) {
+  try {
+    return function();
+  } catch (const InvalidRequest& error) {
+    if (error.field() != "prompt") throw;
+    throw InvalidRequest("input", error.what());
+  }
+}
 
 }  // namespace mlc_native::c_api

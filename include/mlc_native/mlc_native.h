@@ -78,7 +78,7 @@ extern "C" {
 /* ---- versions, codes and errors ------------------------------------------------------------- */
 
 #define MLCN_ABI_MAJOR 1
-#define MLCN_ABI_MINOR 3
+#define MLCN_ABI_MINOR 4
 
 /* Returns (major << 16) | minor of the library. A program that was compiled with major m and minor
  * n runs with every library of major m whose minor is at least n. */
@@ -173,7 +173,10 @@ MLCN_API int32_t mlcn_engine_cancel_all(mlcn_engine* engine, mlcn_error** error)
 
 /* A JSON object about the loaded model: "model", "device" (where it runs: "cpu" or "cuda:i";
  * "auto" if a "model_lib" chooses), "config" (all settings, with those that were inferred),
- * "vocab_size", "max_sequence_length", "has_tokenizer" and "has_chat_template". */
+ * "vocab_size", "max_sequence_length", "has_tokenizer" and "has_chat_template". Since version 1.4
+ * also "generates" (false: the model has no head, and embeds texts only), "embedding_size" (numbers
+ * of an embedding; 0: it gives none), and what embeddings are like whose requests do not say it:
+ * "pooling" (null: a request has to name its own) and "normalize". */
 MLCN_API int32_t mlcn_engine_info(mlcn_engine* engine, char** json, size_t* length,
                                   mlcn_error** error);
 
@@ -193,7 +196,7 @@ typedef struct mlcn_request mlcn_request;
 
 enum {
   MLCN_FINISH_NONE = 0, /* the answer goes on */
-  MLCN_FINISH_STOP = 1, /* a stop text, a stop token, or the model ended it */
+  MLCN_FINISH_STOP = 1, /* a stop text, a stop token, or the model ended it; or an embedding */
   MLCN_FINISH_LENGTH = 2,
   MLCN_FINISH_ABORT = 3,
   MLCN_FINISH_ERROR = 4,
@@ -246,6 +249,10 @@ typedef struct mlcn_output {
   const mlcn_logprobs* prompt_logprobs; /* once, if asked for; the first token has none */
   const mlcn_usage* usage;              /* of the final output; else NULL */
   const char* error_message;            /* "" unless an answer has ended with MLCN_FINISH_ERROR */
+  /* Since version 1.4. The embedding that a body with "input" asks for, in the output with
+   * MLCN_FINISH_STOP; else NULL and 0. */
+  const float* embedding;
+  size_t embedding_size;
 } mlcn_output;
 
 typedef struct mlcn_submit_options {
@@ -272,7 +279,12 @@ typedef struct mlcn_submit_options {
  * writes them; "tool_choice" may be "auto" or "none" (docs/embedding.md). An answer with a
  * response_format may take a while to be accepted, because its grammar is compiled. `options` may
  * be NULL: outputs are then taken by mlcn_poll. *request is set before the first callback.
- * MLCN_INVALID_REQUEST, MLCN_QUEUE_FULL. */
+ * MLCN_INVALID_REQUEST, MLCN_QUEUE_FULL.
+ *
+ * Since version 1.4, a body with "input" (one text, or one list of token ids) asks for its
+ * embedding: the output before the final one has it, MLCN_FINISH_STOP and no text. Such a body may
+ * have "pooling" ("last" or "mean"), "dimensions", "normalize", "add_special_tokens" and what
+ * concerns the service, such as "timeout_s"; those of answers are refused (docs/embedding.md). */
 MLCN_API int32_t mlcn_submit(mlcn_engine* engine, const char* body, size_t body_length,
                              const mlcn_submit_options* options, mlcn_request** request,
                              mlcn_error** error);

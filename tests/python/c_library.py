@@ -44,6 +44,8 @@ class Output(Structure):
         ("prompt_logprobs", c_void_p),
         ("usage", c_void_p),
         ("error_message", c_char_p),
+        ("embedding", POINTER(ctypes.c_float)),
+        ("embedding_size", c_size_t),
     ]
 
 
@@ -98,6 +100,7 @@ class Answer:
     text: str = ""
     tokens: list[int] = field(default_factory=list)
     finish_reason: str | None = None
+    embedding: list[float] | None = None
 
 
 class CEngine:
@@ -175,6 +178,13 @@ class CEngine:
         """All answers of a request, which is submitted and waited for."""
         return self.answers_of_text(json.dumps(body, ensure_ascii=False), tokens, body.get("n", 1))
 
+    def embedding(self, text: str | list[int], **fields: Any) -> list[float]:
+        """The embedding of a text or of token ids."""
+        (answer,) = self.answers({"input": text, **fields})
+        assert (answer.text, answer.tokens, answer.finish_reason) == ("", [], "stop")
+        assert answer.embedding is not None
+        return answer.embedding
+
     def submit(self, body: dict[str, Any]) -> c_void_p:
         """mlcn_submit: a handle, which is not released."""
         return self._submit(json.dumps(body, ensure_ascii=False), None)
@@ -214,6 +224,9 @@ class CEngine:
                     break
                 pieces[output.index] += output.text[: output.text_length]
                 answers[output.index].tokens += output.tokens[: output.num_tokens]
+                if output.embedding_size:
+                    numbers = output.embedding[: output.embedding_size]
+                    answers[output.index].embedding = numbers
                 if output.finish_reason:
                     answers[output.index].finish_reason = FINISH_REASONS[output.finish_reason]
             self._lib.mlcn_outputs_release(outputs)

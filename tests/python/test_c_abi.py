@@ -25,6 +25,7 @@ PATHS = re.compile(
     r"(?:Functions|Variables) changes summary: .*"
     r"|\d+ functions? with some indirect sub-type changes?:"
     r"|\[C\] 'function .*' has some (?:indirect )?sub-type changes:|parameter \d+ of type .*"
+    r"|return type changed:"
     r"|in (?:pointed to|unqualified underlying) type .*|underlying type 'struct \w+' changed:"
     r"|\d+ data member insertions?:|"
 )
@@ -66,6 +67,8 @@ def test_programs_of_version_1_0_find_what_they_were_compiled_against(tmp_path: 
         ("  int32_t finish_reason; /*", "  int64_t finish_reason; /*"),
         ("  int64_t cached_tokens;", "  int64_t others; int64_t cached_tokens;"),
         ("  const char* request_id;\n", ""),
+        ("MLCN_API size_t mlcn_outputs_count(", "MLCN_API int32_t mlcn_outputs_count("),
+        ("  const mlcn_usage* usage;  ", "  const float* others; const mlcn_usage* usage;  "),
         ("MLCN_LOG_ERROR = 1", "MLCN_LOG_ERROR = 1"),  # nothing
     ],
 )

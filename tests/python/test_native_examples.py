@@ -44,7 +44,7 @@ def test_rust(tmp_path: Path) -> None:
     tested = run(
         "cargo", "test", "-q", "--offline", folder=folder, MLC_NATIVE_TEST_MODEL=str(MODEL)
     )
-    assert "4 passed" in tested
+    assert "5 passed" in tested
     arguments = ("--example", "ask", "--", MODEL, QUESTION)
     assert ANSWER in run("cargo", "run", "-q", "--offline", *arguments, folder=folder)
 

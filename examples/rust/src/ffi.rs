@@ -47,6 +47,8 @@ pub struct Output {
     pub prompt_logprobs: *const c_void,
     pub usage: *const Usage,
     pub error_message: *const c_char,
+    pub embedding: *const f32,
+    pub embedding_size: usize,
 }
 
 #[repr(C)]

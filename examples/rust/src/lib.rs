@@ -107,6 +107,8 @@ pub struct Output {
     pub finish_reason: Option<FinishReason>,
     pub usage: Option<Usage>,
     pub error: Option<String>,
+    /// Of a body with "input", in the output before the last one; else empty.
+    pub embedding: Vec<f32>,
 }
 
 impl Output {
@@ -117,6 +119,10 @@ impl Output {
         let tokens = match output.num_tokens {
             0 => Vec::new(),
             count => std::slice::from_raw_parts(output.tokens, count).to_vec(),
+        };
+        let embedding = match output.embedding_size {
+            0 => Vec::new(),
+            count => std::slice::from_raw_parts(output.embedding, count).to_vec(),
         };
         let message = CStr::from_ptr(output.error_message).to_string_lossy();
         Output {
@@ -132,6 +138,7 @@ impl Output {
                 end_to_end_latency: usage.end_to_end_latency,
             }),
             error: (!message.is_empty()).then(|| message.into_owned()),
+            embedding,
         }
     }
 }
@@ -173,7 +180,7 @@ impl Engine {
         }
     }
 
-    /// Submits the JSON body of a chat completion or a completion.
+    /// Submits the JSON body of a chat completion, a completion or an embedding.
     pub fn submit(&self, body: &str) -> Result<Answer, Error> {
         let (sender, outputs) = channel();
         // The callback frees it with the final output, which comes exactly once.

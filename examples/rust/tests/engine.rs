@@ -57,3 +57,16 @@ fn an_answer_may_be_dropped_and_outlive_its_engine() {
     drop(engine);
     assert!(answer.next().is_some());
 }
+
+#[test]
+fn a_text_has_an_embedding() {
+    let engine = engine();
+    let answer = engine.submit(r#"{"input": "Who are you?"}"#).unwrap();
+    let outputs: Vec<_> = answer.collect();
+    assert_eq!(outputs.len(), 2);
+    assert_eq!(outputs[0].finish_reason, Some(FinishReason::Stop));
+    let length: f32 = outputs[0].embedding.iter().map(|x| x * x).sum();
+    assert!((length - 1.0).abs() < 1e-5);
+    assert!(outputs[1].embedding.is_empty());
+    assert_eq!(outputs[1].usage.unwrap().completion_tokens, 0);
+}

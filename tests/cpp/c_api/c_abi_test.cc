@@ -77,6 +77,8 @@ MLCN_EXPECT_AT(mlcn_output, logprobs, 64);
 MLCN_EXPECT_AT(mlcn_output, prompt_logprobs, 72);
 MLCN_EXPECT_AT(mlcn_output, usage, 80);
 MLCN_EXPECT_AT(mlcn_output, error_message, 88);
+MLCN_EXPECT_AT(mlcn_output, embedding, 96);  // since 1.4
+MLCN_EXPECT_AT(mlcn_output, embedding_size, 104);
 
 TEST(CAbi, TheLibraryIsOfTheHeadersVersion) {
   EXPECT_EQ(mlcn_abi_version(), (uint32_t{MLCN_ABI_MAJOR} << 16) | MLCN_ABI_MINOR);

@@ -72,6 +72,8 @@ FakeModelOptions ReadFakeModelOptions(const std::string& model_path) {
   reader.Read("reuse_rows", &options.reuse_rows);
   reader.Read("run_ahead", &options.run_ahead);
   reader.Read("is_recurrent", &options.is_recurrent);
+  reader.Read("gives_states", &options.gives_states);
+  reader.Read("has_head", &options.has_head);
   reader.Read("us_per_step", &options.us_per_step);
   reader.Read("us_per_row", &options.us_per_row);
   reader.Read("load_parts", &options.load_parts);
