@@ -6,8 +6,9 @@ A process of its own serves the demo model over HTTP with little memory (bench/s
 Requests arrive at random times: streams, canaries with known answers, texts with known embeddings,
 clients that leave or read slowly, deadlines, grammars, invalid bodies (bench/soak_traffic.py), and
 requests within the process, some of them aborted. Meanwhile the model is reloaded, the helper
-processes of the grammars are killed, and the engine's state is audited. Every --rest-s seconds no request starts until those
-in flight have ended; memory, threads and open files are then read (bench/soak_report.py).
+processes of the grammars are killed, and the engine's state is audited. Every --rest-s seconds no
+request starts until those in flight have ended; memory, threads and open files are then read
+(bench/soak_report.py).
 
 The exit status is 1 if a request was lost, answered twice or wrongly, if an audit failed, if there
 are more threads or open files at the end, or if the memory grows by more than --max-slope MiB per
