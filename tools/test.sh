@@ -61,7 +61,8 @@ run_ctest() { # run_ctest BUILD [OPTIONS...]
 # second time is named in the summary as unstable, for someone to mend.
 run_pytest() { # run_pytest OPTIONS...
   local status
-  "$PYTHON" -m pytest -q -n "$jobs" --dist loadfile --max-worker-restart=0 "$@" && return
+  "$PYTHON" -m pytest -q -n "$jobs" --dist loadfile --max-worker-restart=0 --durations=30 \
+    --durations-min=3 "$@" && return
   status=$?
   [ $status = 1 ] || return $status
   mapfile -t again < <("$PYTHON" -m pytest -q --lf --co "$@" 2>/dev/null | grep "::")

@@ -3,10 +3,10 @@
 //
 // Waiting requests are planned in the order of their queue (EngineStateObj::PushWaiting); none
 // overtakes the head. A plan never needs more pages than are available (free or cached), never has
-// more than prefill_chunk_size rows, never scores more than max_num_scored of them, never pools more
-// than max_num_pooled for means and never leads to more than max_num_sequence generating sequences. Progress: if a request waits, nothing runs
-// and no pages are used, a plan is never empty (admission refuses requests that do not fit alone).
-// Engine's thread only.
+// more than prefill_chunk_size rows, never scores more than max_num_scored of them, never pools
+// more than max_num_pooled for means and never leads to more than max_num_sequence generating
+// sequences. Progress: if a request waits, nothing runs and no pages are used, a plan is never
+// empty (admission refuses requests that do not fit alone). Engine's thread only.
 #pragma once
 
 #include <cstdint>
@@ -66,9 +66,10 @@ struct StepPlan {
 };
 
 // Waiting requests in order, the last one possibly cut to what is left of the chunk or of the rows
-// that may be scored or pooled; in hybrid mode preceded by the rows of the running sequences. All pages that a sequence needs for its tokens
-// are counted when its first chunk is admitted, and one page more per running sequence is left free
-// so that admission does not lead to preemption at once. Empty when nothing can be admitted.
+// that may be scored or pooled; in hybrid mode preceded by the rows of the running sequences. All
+// pages that a sequence needs for its tokens are counted when its first chunk is admitted, and one
+// page more per running sequence is left free so that admission does not lead to preemption at
+// once. Empty when nothing can be admitted.
 void PlanPrefill(EngineStateObj& state, const PagedKvCache& kv, const SchedulerLimits& limits,
                  StepPlan* plan);
 

@@ -91,6 +91,12 @@ class RequestStreamOutput:
         is_final: bool = self._output.is_final
         return is_final
 
+    @property
+    def embedding_bytes(self) -> bytes | None:
+        """Of a request that embeds its prompt, in its only output but the last one: float32."""
+        embedding: bytes | None = self._output.embedding
+        return embedding
+
     def unpack(self) -> tuple[str, list[SingleRequestStreamOutput]]:
         """Returns the request's id and one output per sequence; a single one if ``is_final``."""
         output = self._output

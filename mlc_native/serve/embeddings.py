@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 from mlc_native import _core
-from mlc_native.errors import EngineRequestError, invalid_request, shown
+from mlc_native.errors import EngineRequestError, InvalidRequest, invalid_request, shown
 from mlc_native.protocol.embeddings import (
     SERVICE_OPTIONS,
     Embedding,
@@ -21,8 +21,14 @@ from mlc_native.protocol.embeddings import (
 )
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.serve.embedding_prompts import EmbeddingPrompts
+from mlc_native.serve.model_setup import ModelSetup
 from mlc_native.serve.openai_interface import Arguments, Prompts, takes_fields_of
-from mlc_native.serve.request_processing import Prompt
+from mlc_native.serve.request_processing import (
+    Prompt,
+    bounded_token_ids,
+    encoded_texts,
+    ids_of_prompts,
+)
 from mlc_native.serve.responses import completion_usage
 from mlc_native.serve.streams import AddedText, Outputs
 
@@ -49,13 +55,63 @@ def prompts_of(request: EmbeddingRequest, prompts: EmbeddingPrompts) -> list[Pro
     return [prefix + str(text) for text in inputs]
 
 
-class EmbeddingResponder:
-    """A Responder: makes the response from the outputs of all requests of a call."""
+class EmbeddingOutputs:
+    """The outputs of all requests of a call, in any order, and the response that they make."""
 
-    def __init__(self, request: EmbeddingRequest, model_name: str, request_ids: Sequence[str]):
+    def __init__(
+        self, request: EmbeddingRequest, model_name: str, request_ids: Sequence[str]
+    ) -> None:
         self._request = request
         self._model = request.model or model_name
         self._ids = list(request_ids)
+        self._embeddings: dict[str, bytes] = {}
+        self._num_tokens = 0
+
+    def add(
+        self,
+        request_id: str,
+        usage_json: str | None,
+        embedding: bytes | None,
+        finish_reason: str | None,
+    ) -> None:
+        """Adds an output of a request.
+
+        Raises:
+            EngineRequestError: the request ended early, because of a time limit or an abort.
+        """
+        if usage_json is not None:
+            self._num_tokens += completion_usage(usage_json).prompt_tokens
+        elif embedding is not None:
+            self._embeddings[request_id] = embedding
+        elif finish_reason not in (None, "error"):
+            raise EngineRequestError(
+                request_id,
+                f'the request ended with "{finish_reason}" before its embedding was computed',
+                finish_reason,
+            )
+
+    def response(self) -> EmbeddingResponse:
+        """The response. Requires: all requests have ended well."""
+        data = [
+            Embedding(index=i, embedding=self._encoded(self._embeddings[id_]))
+            for i, id_ in enumerate(self._ids)
+        ]
+        usage = EmbeddingUsage(prompt_tokens=self._num_tokens, total_tokens=self._num_tokens)
+        return EmbeddingResponse(data=data, model=self._model, usage=usage)
+
+    def _encoded(self, numbers: bytes) -> list[float] | str:
+        if self._request.encoding_format == "base64":
+            return base64.b64encode(numbers).decode()
+        return array("f", numbers).tolist()
+
+
+class EmbeddingResponder:
+    """A Responder: makes the response from the outputs of all requests of a call."""
+
+    def __init__(
+        self, request: EmbeddingRequest, model_name: str, request_ids: Sequence[str]
+    ) -> None:
+        self._outputs = EmbeddingOutputs(request, model_name, request_ids)
 
     def opening(self) -> list[Any]:
         """See Responder; nothing is streamed."""
@@ -70,47 +126,62 @@ class EmbeddingResponder:
         raise NotImplementedError
 
     def response(self, outputs: list[Outputs]) -> EmbeddingResponse:
-        """See Responder.
+        """See Responder. Raises EngineRequestError for a request that ended early."""
+        for output, *_ in outputs:
+            self._outputs.add(
+                *(output.request_id, output.request_final_usage_json_str),
+                *(output.embedding, output.finish_reason),
+            )
+        return self._outputs.response()
 
-        Raises:
-            EngineRequestError: a request ended early, because of a time limit or an abort.
-        """
-        embeddings: dict[str, bytes] = {}
-        num_tokens = 0
-        for group in outputs:
-            output = group[0]
-            if output.request_final_usage_json_str is not None:
-                num_tokens += completion_usage(output.request_final_usage_json_str).prompt_tokens
-            elif output.embedding is not None:
-                embeddings[output.request_id] = output.embedding
-            elif output.finish_reason is not None:
-                raise EngineRequestError(
-                    output.request_id,
-                    f'the request ended with "{output.finish_reason}" before its embedding was '
-                    "computed",
-                    output.finish_reason,
-                )
-        data = [
-            Embedding(index=i, embedding=self._encoded(embeddings[id_]))
-            for i, id_ in enumerate(self._ids)
+
+def embedding_requests(
+    core: Any,
+    setup: ModelSetup,
+    request: EmbeddingRequest,
+    config: GenerationConfig,
+    request_id: str,
+) -> list[_core.Request]:
+    """The requests of a C++ engine, one for each input.
+
+    Args:
+        config: what concerns the service (``service_config``).
+        request_id: of the first one.
+
+    Raises:
+        InvalidRequest: an input or a setting is wrong.
+    """
+    prompts = prompts_of(request, setup.embedding_prompts)
+    length = setup.max_input_sequence_length, setup.input_length_reason
+    add = {"add_special_tokens": request.add_special_tokens}
+    try:
+        encoded = encoded_texts(
+            prompts, [config] * len(prompts), setup.tokenizer, *length, **add
+        )
+        token_ids = [
+            bounded_token_ids(each, setup.tokenizer, config, *length, **add) for each in encoded
         ]
-        usage = EmbeddingUsage(prompt_tokens=num_tokens, total_tokens=num_tokens)
-        return EmbeddingResponse(data=data, model=self._model, usage=usage)
+        service = config.apply_to(_core.GenerationConfig())
+        return [
+            _embedding_request(core, id_, tokens, request, service)
+            for id_, tokens in zip(
+                ids_of_prompts(request_id, len(prompts)), token_ids, strict=True
+            )
+        ]
+    except InvalidRequest as error:
+        if error.field != "prompt":
+            raise
+        text = str(error).replace('"prompt"', '"input"')
+        raise invalid_request("input", text, error.code) from None
 
-    def _encoded(self, numbers: bytes) -> list[float] | str:
-        if self._request.encoding_format == "base64":
-            return base64.b64encode(numbers).decode()
-        return array("f", numbers).tolist()
 
-
-def embedding_request(
+def _embedding_request(
     core: Any,
     request_id: str,
     token_ids: list[int],
     request: EmbeddingRequest,
     service: _core.GenerationConfig,
 ) -> _core.Request:
-    """A request of the C++ engine for one input. Raises InvalidRequest."""
     try:
         created: _core.Request = core.create_embedding_request(
             *(request_id, token_ids, request.pooling, request.dimensions, request.normalize),

@@ -25,8 +25,7 @@ from mlc_native.serve.answer_plan import plan_answer
 from mlc_native.serve.continuous_usage import CountingResponder
 from mlc_native.serve.embeddings import (
     EmbeddingResponder,
-    embedding_request,
-    prompts_of,
+    embedding_requests,
     service_config,
 )
 from mlc_native.serve.engine_requests import EngineRequests
@@ -44,8 +43,8 @@ from mlc_native.serve.request_processing import (
     chat_prompt,
     check_request_id,
     check_unsupported,
-    encoded_texts,
     generation_config,
+    ids_of_prompts,
     random_request_id,
 )
 from mlc_native.serve.responses import ChatResponder, CompletionResponder
@@ -183,42 +182,13 @@ class OpenAIEngine(EngineRequests):
         request = validated(EmbeddingRequest, fields)
         config = service_config(request)
         _choose_adapter(request, config, setup)
-        prompts = prompts_of(request, setup.embedding_prompts)
-        ids = _ids_of_prompts(request_id or random_request_id("embd"), len(prompts))
-        try:
-            requests = self._embedding_requests(prompts, ids, request, config, setup)
-        except InvalidRequest as error:
-            if error.field != "prompt":
-                raise
-            text = str(error).replace('"prompt"', '"input"')
-            raise invalid_request("input", text, error.code) from None
-        return PreparedCall(requests, EmbeddingResponder(request, setup.name, ids), False, setup)
-
-    def _embedding_requests(
-        self,
-        prompts: list[Prompt],
-        ids: list[str],
-        request: EmbeddingRequest,
-        config: GenerationConfig,
-        setup: ModelSetup,
-    ) -> list[_core.Request]:
-        """The requests of the engine, one for each input. An error names the engine's field."""
-        add_special_tokens = request.add_special_tokens
-        encoded = encoded_texts(
-            *(prompts, [config] * len(prompts), setup.tokenizer),
-            *(setup.max_input_sequence_length, setup.input_length_reason),
-            add_special_tokens=add_special_tokens,
-        )
-        token_ids = [
-            self._token_ids(prompt, setup, config, add_special_tokens=add_special_tokens)
-            for prompt in encoded
-        ]
         with self._asking(setup):
-            service = config.apply_to(_core.GenerationConfig())
-            return [
-                embedding_request(self._core, id_, tokens, request, service)
-                for id_, tokens in zip(ids, token_ids, strict=True)
-            ]
+            requests = embedding_requests(
+                *(self._core, setup, request, config),
+                request_id or random_request_id("embd"),
+            )
+        ids = [each.id for each in requests]
+        return PreparedCall(requests, EmbeddingResponder(request, setup.name, ids), False, setup)
 
     def _request_of(self, call: OpenAICall, cancellation: Cancellation) -> _core.Request:
         """The request of the engine. An error names the field of the call that is wrong."""
@@ -314,7 +284,7 @@ class OpenAIEngine(EngineRequests):
         check_unsupported(request)
         request_id = request_id or random_request_id("cmpl")
         prompts = request.prompts()
-        ids = _ids_of_prompts(request_id, len(prompts))
+        ids = ids_of_prompts(request_id, len(prompts))
         return [
             self._completion_call(request, prompt, id_, request_id, i * request.n)
             for i, (prompt, id_) in enumerate(zip(prompts, ids, strict=True))
@@ -340,11 +310,6 @@ class OpenAIEngine(EngineRequests):
             begins_turn=False,
             add_special_tokens=request.add_special_tokens is not False,
         )
-
-
-def _ids_of_prompts(request_id: str, num_prompts: int) -> list[str]:
-    """The ids of the requests that a call with several prompts becomes."""
-    return [request_id, *(f"{request_id}-{i}" for i in range(1, num_prompts))]
 
 
 def _choose_adapter(

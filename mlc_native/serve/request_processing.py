@@ -41,6 +41,11 @@ def random_request_id(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4().hex}"
 
 
+def ids_of_prompts(request_id: str, num_prompts: int) -> list[str]:
+    """The ids of the requests that a call with several prompts becomes."""
+    return [request_id, *(f"{request_id}-{i}" for i in range(1, num_prompts))]
+
+
 def check_name(field: str, value: object) -> None:
     """Raises InvalidRequest for what is no text, or an empty one: an id, the name of a function."""
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from mlc_native.errors import invalid_request
 from mlc_native.protocol.generation_config import GenerationConfig
@@ -34,6 +34,15 @@ class Generated(tuple[Texts, Logprobs]):
         result = super().__new__(cls, (texts, logprobs))
         result.prompt_logprobs = prompt_logprobs
         return result
+
+
+class Collector(Protocol):
+    """Takes the outputs of one request until it has finished."""
+
+    finished: bool
+
+    def add(self, output: data.RequestStreamOutput) -> None:
+        """Takes an output."""
 
 
 class Answers:

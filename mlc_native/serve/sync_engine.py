@@ -26,6 +26,7 @@ from mlc_native.serve.arguments import EngineSettings
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.data import RequestStreamOutput, StreamCallback, Unpacking
 from mlc_native.serve.echo_engine import refuse_mock
+from mlc_native.serve.embeddings import Embeddings
 from mlc_native.serve.engine_state import FORK_GUARD, FORKED, keep_forever
 from mlc_native.serve.event_trace_recorder import EventTraceRecorder
 from mlc_native.serve.load_report import LoadReport
@@ -56,12 +57,14 @@ from mlc_native.serve.request_processing import (
 )
 from mlc_native.serve.sync_answers import (
     Answers,
+    Collector,
     Config,
     Generated,
     Prompts,
     as_config_list,
     as_prompt_list,
 )
+from mlc_native.serve.sync_embeddings import create_embeddings
 from mlc_native.support.engine_log import write_log
 from mlc_native.support.interrupt import call_interruptibly
 
@@ -424,8 +427,13 @@ class SyncMLCEngine:
             [answer.prompt_logprobs for answer in answers.values()],
         )
 
+    @property
+    def embeddings(self) -> Embeddings:
+        """``embeddings.create``, which steps the engine until the embeddings are there."""
+        return Embeddings(partial(create_embeddings, self))
+
     @contextmanager
-    def _collecting(self, answers: dict[str, Answers]) -> Iterator[None]:
+    def _collecting(self, answers: Mapping[str, Collector]) -> Iterator[None]:
         """Outputs of these requests go to ``answers``, others where they went before.
 
         At the end, also after an error, the callback is restored and no request is left.

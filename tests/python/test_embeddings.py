@@ -18,7 +18,7 @@ import torch
 from adapter_folders import write_demo_adapters
 from transformers import AutoModel
 
-from mlc_native import AsyncMLCEngine, MLCEngine
+from mlc_native import AsyncMLCEngine, MLCEngine, SyncMLCEngine
 from mlc_native.errors import (
     EngineRequestError,
     EngineTerminatedError,
@@ -372,6 +372,28 @@ def test_an_engine_that_is_gone() -> None:
     engine.terminate()
     with pytest.raises(EngineTerminatedError):
         engine.embeddings.create(input="x")
+
+
+def test_the_engine_without_threads(engine: MLCEngine) -> None:
+    expected = engine.embeddings.create(input=TEXTS)
+    seen: list[str] = []
+
+    def callback(outputs: list[Any]) -> None:
+        seen.extend(output.request_id for output in outputs)
+
+    other = SyncMLCEngine("demo", "cpu", request_stream_callback=callback, **SETTINGS)
+    other.add_request(other.create_request("beside", "x", {"max_tokens": 500}))
+    assert other.embeddings.create(input=TEXTS) == expected
+    assert set(seen) <= {"beside"}
+    while not other.empty():
+        other.step()
+    assert other.embeddings.create_from({"input": TEXTS, "unknown": 1}) == expected
+    with pytest.raises(InvalidRequest, match="dimensions"):
+        other.embeddings.create(input="x", dimensions=0)
+    with pytest.raises(EngineRequestError, match="timeout"):
+        other.embeddings.create(input=TEXTS, timeout_s=1e-6)
+    assert other.empty()
+    assert other.embeddings.create(input=TEXTS) == expected
 
 
 def test_the_engine_of_mlc_llm(engine: MLCEngine) -> None:
