@@ -153,20 +153,19 @@ def embedding_requests(
     """
     prompts = prompts_of(request, setup.embedding_prompts)
     length = setup.max_input_sequence_length, setup.input_length_reason
-    add = {"add_special_tokens": request.add_special_tokens}
+    add = request.add_special_tokens
     try:
         encoded = encoded_texts(
-            prompts, [config] * len(prompts), setup.tokenizer, *length, **add
+            prompts, [config] * len(prompts), setup.tokenizer, *length, add_special_tokens=add
         )
         token_ids = [
-            bounded_token_ids(each, setup.tokenizer, config, *length, **add) for each in encoded
+            bounded_token_ids(each, setup.tokenizer, config, *length, add_special_tokens=add)
+            for each in encoded
         ]
         service = config.apply_to(_core.GenerationConfig())
         return [
             _embedding_request(core, id_, tokens, request, service)
-            for id_, tokens in zip(
-                ids_of_prompts(request_id, len(prompts)), token_ids, strict=True
-            )
+            for id_, tokens in zip(ids_of_prompts(request_id, len(prompts)), token_ids, strict=True)
         ]
     except InvalidRequest as error:
         if error.field != "prompt":

@@ -57,6 +57,7 @@ PUBLIC_HEADERS = {
     "mlc_native/detail/token_block.h": (0, "support"),
     "mlc_native/errors.h": (0, "support"),
     "mlc_native/detail/field.h": (1, "config"),
+    "mlc_native/detail/embedding_config.h": (1, "config"),
     "mlc_native/detail/engine_config.h": (1, "config"),
     "mlc_native/detail/weight_quantization.h": (1, "config"),
     "mlc_native/detail/generation_config.h": (1, "config"),
