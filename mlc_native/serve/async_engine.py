@@ -19,7 +19,7 @@ from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, Compl
 from mlc_native.serve.arguments import EngineSettings, GenerateArguments
 from mlc_native.serve.batch import Batch, Configs, GenerationResult, Items
 from mlc_native.serve.config import EngineConfig
-from mlc_native.serve.embeddings import AsyncEmbeddings
+from mlc_native.serve.embeddings import AsyncEmbeddings, Portions
 from mlc_native.serve.metrics import EngineMetrics
 from mlc_native.serve.model_setup import Mode, ModelSetup
 from mlc_native.serve.openai_engine import OpenAIEngine, PlannedCall, PreparedCall
@@ -41,7 +41,7 @@ from mlc_native.serve.request_processing import (
     Prompt,
     random_request_id,
 )
-from mlc_native.serve.streams import AsyncChunkStream, AsyncRequestStream
+from mlc_native.serve.streams import AsyncChunkStream, AsyncRequestStream, Outputs
 from mlc_native.serve.work_threads import WorkThreads, outcome_of, run_on_thread
 
 T = TypeVar("T")
@@ -245,7 +245,14 @@ class AsyncMLCEngine(OpenAIEngine):
 
     async def _create_embeddings(self, arguments: Arguments, is_body: bool) -> EmbeddingResponse:
         call = await self._work(self._prepare_embeddings, arguments, is_body)
-        response: EmbeddingResponse = await self._answer(call)
+        portions = Portions(call.requests, call.setup.engine_config)
+        stream_of = partial(self._stream, setup=call.setup, call_id=portions.call_id)
+        outputs: list[Outputs] = []
+        cancellation = Cancellation()
+        with self._preparations.entry(portions.call_id, cancellation):
+            while portions:
+                outputs += [each async for each in portions.open(stream_of, cancellation)]
+        response: EmbeddingResponse = await self._work(call.responder.response, outputs)
         return response
 
     async def _handle_chat_completion(
@@ -302,9 +309,11 @@ class AsyncMLCEngine(OpenAIEngine):
         request = self._create_request(prompt, generation_config, request_id, setup)
         return self._stream([request], setup)
 
-    def _stream(self, requests: list[_core.Request], setup: ModelSetup) -> AsyncRequestStream:
+    def _stream(
+        self, requests: list[_core.Request], setup: ModelSetup, call_id: str | None = None
+    ) -> AsyncRequestStream:
         loop = asyncio.get_running_loop()
         channel = self._open_requests(
-            lambda id_: self.state.bridge.open_async(id_, loop), requests, setup
+            lambda id_: self.state.bridge.open_async(id_, loop), requests, setup, call_id
         )
         return AsyncRequestStream(self, channel)

@@ -7,10 +7,17 @@ from __future__ import annotations
 import base64
 from array import array
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from mlc_native import _core
-from mlc_native.errors import EngineRequestError, InvalidRequest, invalid_request, shown
+from mlc_native._core import Cancellation
+from mlc_native.errors import (
+    EngineRequestError,
+    InvalidRequest,
+    QueueFull,
+    invalid_request,
+    shown,
+)
 from mlc_native.protocol.embeddings import (
     SERVICE_OPTIONS,
     Embedding,
@@ -20,6 +27,7 @@ from mlc_native.protocol.embeddings import (
     EmbeddingUsage,
 )
 from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.embedding_prompts import EmbeddingPrompts
 from mlc_native.serve.model_setup import ModelSetup
 from mlc_native.serve.openai_interface import Arguments, Prompts, takes_fields_of
@@ -31,6 +39,8 @@ from mlc_native.serve.request_processing import (
 )
 from mlc_native.serve.responses import completion_usage
 from mlc_native.serve.streams import AddedText, Outputs
+
+StreamT = TypeVar("StreamT")
 
 
 def service_config(request: EmbeddingRequest) -> GenerationConfig:
@@ -84,11 +94,7 @@ class EmbeddingOutputs:
         elif embedding is not None:
             self._embeddings[request_id] = embedding
         elif finish_reason not in (None, "error"):
-            raise EngineRequestError(
-                request_id,
-                f'the request ended with "{finish_reason}" before its embedding was computed',
-                finish_reason,
-            )
+            raise ended_early(request_id, str(finish_reason))
 
     def response(self) -> EmbeddingResponse:
         """The response. Requires: all requests have ended well."""
@@ -133,6 +139,49 @@ class EmbeddingResponder:
                 *(output.embedding, output.finish_reason),
             )
         return self._outputs.response()
+
+
+class Portions:
+    """The requests of a call, in portions that a queue with a limit has room for. One thread."""
+
+    def __init__(self, requests: list[_core.Request], config: EngineConfig) -> None:
+        limit = config.max_queue_length
+        self.call_id = requests[0].id
+        self._left = requests
+        # Half of the queue is for others.
+        self._size = len(requests) if limit is None or limit < 0 else max(limit // 2, 1)
+
+    def __bool__(self) -> bool:
+        """Whether requests are left."""
+        return bool(self._left)
+
+    def open(
+        self, open_stream: Callable[[list[_core.Request]], StreamT], cancellation: Cancellation
+    ) -> StreamT:
+        """The stream of the next portion, which is smaller where others wait.
+
+        Raises:
+            EngineRequestError: the call was aborted.
+            QueueFull: the queue has no room for one request.
+        """
+        while True:
+            if cancellation.cancelled:
+                raise ended_early(self.call_id, "abort")
+            try:
+                stream = open_stream(self._left[: self._size])
+            except QueueFull:
+                if self._size == 1:
+                    raise
+                self._size //= 2
+                continue
+            self._left = self._left[self._size :]
+            return stream
+
+
+def ended_early(request_id: str, finish_reason: str) -> EngineRequestError:
+    """The error for a request that has no embedding because of a time limit or an abort."""
+    text = f'the request ended with "{finish_reason}" before its embedding was computed'
+    return EngineRequestError(request_id, text, finish_reason)
 
 
 def embedding_requests(

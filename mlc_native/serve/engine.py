@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Unpack
 
 from mlc_native import _core
@@ -19,7 +20,7 @@ from mlc_native.serve.arguments import EngineSettings, GenerateArguments
 from mlc_native.serve.async_engine import AsyncMLCEngine as AsyncMLCEngine
 from mlc_native.serve.batch import Batch, Configs, GenerationResult, Items
 from mlc_native.serve.config import EngineConfig
-from mlc_native.serve.embeddings import Embeddings
+from mlc_native.serve.embeddings import Embeddings, Portions
 from mlc_native.serve.metrics import EngineMetrics
 from mlc_native.serve.model_setup import Mode, ModelSetup
 from mlc_native.serve.openai_engine import OpenAIEngine, PreparedCall
@@ -41,7 +42,7 @@ from mlc_native.serve.request_processing import (
     Prompt,
     random_request_id,
 )
-from mlc_native.serve.streams import ChunkStream, RequestStream
+from mlc_native.serve.streams import ChunkStream, Outputs, RequestStream
 
 
 class MLCEngine(OpenAIEngine):
@@ -240,7 +241,15 @@ class MLCEngine(OpenAIEngine):
         return self._answer(self._prepare(kind, arguments, is_body, Cancellation()))
 
     def _create_embeddings(self, arguments: Arguments, is_body: bool) -> EmbeddingResponse:
-        response: EmbeddingResponse = self._answer(self._prepare_embeddings(arguments, is_body))
+        call = self._prepare_embeddings(arguments, is_body)
+        portions = Portions(call.requests, call.setup.engine_config)
+        stream_of = partial(self._stream, setup=call.setup, call_id=portions.call_id)
+        outputs: list[Outputs] = []
+        cancellation = Cancellation()
+        with self._preparations.entry(portions.call_id, cancellation):
+            while portions:
+                outputs += portions.open(stream_of, cancellation)
+        response: EmbeddingResponse = call.responder.response(outputs)
         return response
 
     def _handle_chat_completion(
@@ -269,6 +278,8 @@ class MLCEngine(OpenAIEngine):
         request = self._create_request(prompt, generation_config, request_id, setup)
         return self._stream([request], setup)
 
-    def _stream(self, requests: list[_core.Request], setup: ModelSetup) -> RequestStream:
+    def _stream(
+        self, requests: list[_core.Request], setup: ModelSetup, call_id: str | None = None
+    ) -> RequestStream:
         open_channel = self.state.bridge.open_sync
-        return RequestStream(self, self._open_requests(open_channel, requests, setup))
+        return RequestStream(self, self._open_requests(open_channel, requests, setup, call_id))

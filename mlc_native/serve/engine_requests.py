@@ -123,11 +123,15 @@ class EngineRequests(MLCEngineBase):
         return channel
 
     def _open_requests(
-        self, open_channel: Callable[[str], Any], requests: list[_core.Request], setup: ModelSetup
+        self,
+        open_channel: Callable[[str], Any],
+        requests: list[_core.Request],
+        setup: ModelSetup,
+        call_id: str | None = None,
     ) -> Any:
         """``_open_request`` for requests that share a channel: all of them, or none.
 
-        ``abort`` of the first one's id ends them all.
+        ``abort`` of the first one's id, or of ``call_id``, ends them all.
         """
         channel = self._open_request(open_channel, requests[0], setup)
 
@@ -141,8 +145,8 @@ class EngineRequests(MLCEngineBase):
         except BaseException:
             self._close_request(channel)
             raise
-        if len(requests) > 1:
-            self._shared_channels[channel.request_id] = channel
+        if len(requests) > 1 or call_id is not None:
+            self._shared_channels[call_id or channel.request_id] = channel
         return channel
 
     def _close_request(self, channel: Channel) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mlc_native.errors import EngineRequestError
+from mlc_native.errors import EngineRequestError, QueueFull
 from mlc_native.protocol.embeddings import EmbeddingRequest, EmbeddingResponse
 from mlc_native.protocol.validation import validated
 from mlc_native.serve import data
 from mlc_native.serve.embeddings import EmbeddingOutputs, embedding_requests, service_config
 from mlc_native.serve.openai_interface import Arguments, body_fields, request_fields
+from mlc_native.serve.request import Request
 from mlc_native.serve.request_processing import check_request_id, random_request_id
 
 if TYPE_CHECKING:
@@ -33,6 +34,17 @@ class _Answer:
             *(request_id, first.request_final_usage_json_str),
             *(output.embedding_bytes, first.finish_reason),
         )
+
+
+def _add(engine: SyncMLCEngine, request: Request) -> None:
+    """Adds a request, as soon as the queue has room for it."""
+    while True:
+        try:
+            return engine.add_request(request)
+        except QueueFull:
+            if engine.empty():
+                raise
+            engine.step()
 
 
 def create_embeddings(
@@ -62,7 +74,7 @@ def create_embeddings(
     answers = {each.id: _Answer(outputs) for each in requests}
     with engine._collecting(answers):
         for each in requests:
-            engine.add_request(each)
+            _add(engine, each)
         while any(not answer.finished for answer in answers.values()):
             engine.step()
     for each_id, answer in answers.items():

@@ -367,6 +367,47 @@ def test_a_time_limit_ends_the_call(engine: MLCEngine) -> None:
     assert vectors(engine, "x").shape[0] == 1
 
 
+def test_a_queue_with_a_limit(engine: MLCEngine) -> None:
+    texts = [f"{i} {TEXTS[0]}" for i in range(30)]
+    expected = engine.embeddings.create(input=texts)
+    for limit in (1, 2, 7):
+        settings = {**SETTINGS, "max_queue_length": limit}
+        with MLCEngine("demo", "cpu", **settings) as other:
+            assert other.embeddings.create(input=texts) == expected
+
+        async def run(settings: Any = settings) -> Any:
+            async with AsyncMLCEngine("demo", "cpu", **settings) as other:
+                calls = [other.embeddings.create(input=texts) for _ in range(1 + limit // 4)]
+                return await asyncio.gather(*calls)
+
+        assert all(each == expected for each in asyncio.run(run()))
+        single = SyncMLCEngine("demo", "cpu", **settings)
+        assert single.embeddings.create(input=texts) == expected
+
+
+def test_an_abort_ends_the_call() -> None:
+    """Whenever it comes: with requests in the engine, or between two portions."""
+    texts = [f"{i} {TEXTS[3]}" for i in range(200)]
+    with MLCEngine("demo", "cpu", **{**SETTINGS, "max_queue_length": 8}) as engine:
+        for number in range(3):
+            request_id = f"call-{number}"
+            ended = threading.Event()
+
+            def abort(request_id: str = request_id, ended: threading.Event = ended) -> None:
+                while not ended.is_set():
+                    engine.abort(request_id)
+
+            aborting = threading.Thread(target=abort)
+            aborting.start()
+            try:
+                with pytest.raises(EngineRequestError, match="abort"):
+                    engine.embeddings.create(input=texts, request_id=request_id)
+            finally:
+                ended.set()
+                aborting.join()
+        assert len(engine.embeddings.create(input=texts).data) == len(texts)
+
+
 def test_an_engine_that_is_gone() -> None:
     engine = MLCEngine("demo", "cpu", **SETTINGS)
     engine.terminate()
