@@ -375,9 +375,9 @@ def test_a_queue_with_a_limit(engine: MLCEngine) -> None:
         with MLCEngine("demo", "cpu", **settings) as other:
             assert other.embeddings.create(input=texts) == expected
 
-        async def run(settings: Any = settings) -> Any:
+        async def run(settings: Any = settings, num_calls: int = 1 + limit // 4) -> Any:
             async with AsyncMLCEngine("demo", "cpu", **settings) as other:
-                calls = [other.embeddings.create(input=texts) for _ in range(1 + limit // 4)]
+                calls = [other.embeddings.create(input=texts) for _ in range(num_calls)]
                 return await asyncio.gather(*calls)
 
         assert all(each == expected for each in asyncio.run(run()))
