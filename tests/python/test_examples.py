@@ -44,7 +44,7 @@ def run(name: str, *arguments: str, typed: str = "") -> str:
 
 
 def test_every_example_is_tested() -> None:
-    tested = {"async_server_of_your_own.py", "batch.py", "chat.py", "structured.py"}
+    tested = {"async_server_of_your_own.py", "batch.py", "chat.py", "structured.py", "search.py"}
     tested |= {"server_in_your_app.py"}
     tested |= {"langchain_model.py"}  # test_langchain.py
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
@@ -65,6 +65,14 @@ def test_batch_keeps_the_order() -> None:
     lines = run("batch.py", "--max-tokens", "20", typed="\n".join(questions)).splitlines()
     expected = [{"question": question, "answer": QUESTIONS[question]} for question in questions]
     assert [json.loads(line) for line in lines] == expected
+
+
+def test_search_finds_the_line_itself() -> None:
+    lines = [*QUESTIONS, *QUESTIONS.values()]
+    for line in lines:
+        found = run("search.py", line, "--top", "2", typed="\n".join(lines)).splitlines()
+        assert len(found) == 2
+        assert found[0] == f"1.000 {line}"
 
 
 def test_structured() -> None:
