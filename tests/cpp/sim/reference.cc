@@ -11,6 +11,7 @@
 #include "engine_adapters.h"
 #include "mlc_native/detail/page.h"
 #include "observe/metrics.h"
+#include "sim/embeddings.h"
 
 namespace mlc_native::sim {
 namespace {
@@ -44,6 +45,12 @@ bool HasError(const RequestHistory& history) {
 std::string TokensText(const std::vector<int32_t>& tokens) {
   std::string text;
   for (int32_t token : tokens) text += std::to_string(token) + ' ';
+  return text;
+}
+
+std::string NumbersText(const std::vector<float>& numbers) {
+  std::string text;
+  for (const float number : numbers) text += std::to_string(number) + ' ';
   return text;
 }
 
@@ -142,6 +149,7 @@ bool Reference::CanSpell() const {
 
 bool Reference::Check(const Request& request, const RequestHistory& answer) {
   if (answer.is_special) return false;
+  if (request.embedding) return CheckEmbedding(request, answer);
   const RequestHistory& alone = AnswerAlone(request);
   if (!Agree(answer.prompt_logprobs, alone.prompt_logprobs)) {
     fail_("request \"" + request.id + "\": other prompt logprobs than alone");
@@ -156,6 +164,31 @@ bool Reference::Check(const Request& request, const RequestHistory& answer) {
   const bool fails_alone = HasError(alone);
   CheckFirstAnswer(request, answer.sequences.front());
   return fails_alone;
+}
+
+bool Reference::CheckEmbedding(const Request& request, const RequestHistory& answer) {
+  const auto fail = [&](const std::string& what) {
+    fail_("request \"" + request.id + "\": " + what);
+  };
+  const std::vector<float> expected = ExpectedEmbedding(scenario_, request);
+  const SequenceHistory& sequence = answer.only();
+  if (!answer.embedding.empty() && answer.embedding != expected) {
+    fail("another embedding than the model's: " + NumbersText(answer.embedding) + "instead of " +
+         NumbersText(expected));
+  }
+  if (!sequence.token_ids.empty() || !sequence.text.empty()) fail("is embedded and has an answer");
+  if (!EndedByItself(sequence)) return expected.empty();
+  const auto usage = nlohmann::json::parse(*answer.usage);
+  const auto& extra = usage["extra"];
+  const int64_t cached = extra["cached_tokens"];
+  if (usage["prompt_tokens"] != request.prompt_len() || usage["completion_tokens"] != 0) {
+    fail("wrong usage: " + *answer.usage);
+  }
+  if (extra["prefill_tokens"] != request.prompt_len() - cached || cached >= request.prompt_len() ||
+      (cached > 0 && request.embeds(Pooling::kMean))) {
+    fail("cached rows are not those that are not computed: " + *answer.usage);
+  }
+  return expected.empty();
 }
 
 // The first of several answers is the one that there would be without the others.

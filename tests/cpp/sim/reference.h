@@ -1,5 +1,6 @@
 // Reference: what a request has to answer whatever happens around it: what it answers alone, in an
-// engine with memory in plenty, and for greedy requests what the fake model's oracle says.
+// engine with memory in plenty, and for greedy requests and embeddings what the fake model's oracle
+// says.
 //
 // The distribution of greedy requests does not come from the engine at all. One thread.
 #pragma once
@@ -28,6 +29,8 @@ class Reference {
   void CheckSequence(const Request& request, const testing::SequenceHistory& answer,
                      const testing::SequenceHistory& alone);
   void CheckOracle(const Request& request, const testing::SequenceHistory& answer);
+  // Bit for bit. True when there is none.
+  bool CheckEmbedding(const Request& request, const testing::RequestHistory& answer);
   bool CanSpell() const;
   void CheckGrammar(const Request& request, const testing::SequenceHistory& answer);
   void CheckFirstAnswer(const Request& request, const testing::SequenceHistory& answer);

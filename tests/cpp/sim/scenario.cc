@@ -61,6 +61,7 @@ constexpr std::array<const char*, kNumFeatures> kFeatureNames = {
     "recurrent",
     "recurrent_drafts",
     "adapters",
+    "embeddings",
 };
 
 // Things that end requests in numbers are rare, or nothing else would be seen.
@@ -121,6 +122,13 @@ void DrawModel(SimRandom rng, Scenario* scenario) {
   } else if (scenario->has(Feature::kText) || scenario->has(Feature::kGrammar)) {
     scenario->vocabulary = DrawPieces(rng.Fork(1), model.vocab_size);
   }
+}
+
+void DrawEmbeddings(SimRandom rng, Scenario* scenario) {
+  if (!scenario->has(Feature::kEmbeddings)) return;
+  scenario->model.gives_states = true;
+  scenario->embedding.pooling = rng.Chance(0.5) ? Pooling::kMean : Pooling::kLast;
+  scenario->embedding.normalize = rng.Chance(0.5);
 }
 
 void DrawSizes(SimRandom rng, Scenario* scenario) {
@@ -244,6 +252,7 @@ Scenario DrawScenario(uint64_t seed, const FeatureSet& allowed) {
   const SimRandom rng(seed);
   DrawRates(rng.Fork(1), allowed, &scenario);
   DrawModel(rng.Fork(2), &scenario);
+  DrawEmbeddings(rng.Fork(12), &scenario);
   DrawSizes(rng.Fork(3), &scenario);
   DrawService(rng.Fork(8), &scenario);
   DrawPrefixCache(rng.Fork(9), &scenario);

@@ -71,6 +71,7 @@ enum class Feature {
   kRecurrent,          // the model reads states in slots instead of pages
   kRecurrentDrafts,    // with draft_model: so does the draft model
   kAdapters,           // adapters, which are loaded and unloaded while requests run
+  kEmbeddings,         // requests whose prompts are embedded
   kNumFeatures
 };
 
@@ -91,6 +92,7 @@ struct Scenario {
   std::optional<testing::FakeModelOptions> draft_model;
   EngineConfig config;  // as Engine::FromModel takes it
   std::vector<int32_t> eos_token_ids;
+  EmbeddingDefaults embedding;
   Vocabulary vocabulary;  // its table is null: no text
   int64_t num_steps = 0;  // with arrivals; then the engine drains
   double arrivals_per_step = 0;

@@ -47,6 +47,7 @@ void Simulation::CreateEngine() {
   faults_.Attach(model_);
   ModelDefaults defaults;
   defaults.eos_token_ids = scenario_.eos_token_ids;
+  defaults.embedding = scenario_.embedding;
   EngineOptions options;
   options.now = clock_.function();
   options.create_grammar_compiler = testing::FakeGrammarFactory(faults_.grammar_hooks());

@@ -43,6 +43,7 @@ struct SimResult {
   int64_t num_jumped = 0;    // tokens that jump-forward put in
   int64_t num_drafted = 0;   // tokens of the answers that were guessed
   int64_t num_slow = 0;      // calls of slow grammars
+  int64_t num_embedded = 0;  // prompts
 };
 
 class Simulation {
@@ -75,10 +76,13 @@ class Simulation {
 
   // ---- what comes in
   void Arrive(SimRandom& rng);
-  void Submit(SimRandom& rng, GenerationConfig config, std::vector<int32_t> prompt);
+  // Embeds the prompt if there is an `embedding`.
+  void Submit(SimRandom& rng, const GenerationConfig& config, std::vector<int32_t> prompt,
+              const std::optional<EmbeddingConfig>& embedding);
   bool AddToEngine(SimRandom& rng, const RequestPtr& request);
   void SubmitDrawn(SimRandom& rng);
   void SubmitInvalid(SimRandom& rng);
+  RequestPtr CreateInvalidEmbedding(SimRandom& rng, const std::string& id) const;
   std::string DrawId(SimRandom& rng);
   std::string AnyId(SimRandom& rng) const;
   void Abort(const std::string& id);

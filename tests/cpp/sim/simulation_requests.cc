@@ -3,6 +3,7 @@
 #include <stop_token>
 #include <utility>
 
+#include "sim/embeddings.h"
 #include "sim/simulation.h"
 #include "support/error.h"
 
@@ -21,7 +22,16 @@ std::string Describe(const std::string& id, const Request& request) {
       << ", n " << config.n << ", temperature " << config.temperature << ", "
       << config.stop_strs.size() << " stop strings, " << config.stop_token_ids.size()
       << " stop tokens, seed " << config.seed.value_or(-1);
+  if (request.embedding) out << ", embedded by " << ToString(*request.embedding->pooling);
   return out.str();
+}
+
+// What of the settings concerns an embedding.
+bool HasServiceOf(const Request& request, const GenerationConfig& config) {
+  const GenerationConfig& own = request.generation_cfg;
+  return (request.adapter != nullptr) == !config.adapter.empty() && own.adapter == config.adapter &&
+         own.cache_salt == config.cache_salt && own.priority == config.priority &&
+         own.timeout_s == config.timeout_s && own.queue_timeout_s == config.queue_timeout_s;
 }
 
 }  // namespace
@@ -46,10 +56,14 @@ void Simulation::SubmitDrawn(SimRandom& rng) {
   // A prompt that exceeds the room for pins is refused.
   config.debug_config.pinned_system_prompt &=
       std::ssize(prompt) <= engine_->request_limits().max_pinned_length.value_or(0);
-  Submit(rng, std::move(config), std::move(prompt));
+  std::optional<EmbeddingConfig> embedding;
+  SimRandom other = rng.Fork(static_cast<uint64_t>(*config.seed)).Fork(23);
+  if (Happens(other, Feature::kEmbeddings)) embedding = DrawEmbedding(other);
+  Submit(rng, config, std::move(prompt), embedding);
 }
 
-void Simulation::Submit(SimRandom& rng, GenerationConfig config, std::vector<int32_t> prompt) {
+void Simulation::Submit(SimRandom& rng, const GenerationConfig& config, std::vector<int32_t> prompt,
+                        const std::optional<EmbeddingConfig>& embedding) {
   const std::string id = DrawId(rng);
   std::vector<Data> inputs;
   inputs.emplace_back(TokenData{std::move(prompt)});
@@ -57,8 +71,11 @@ void Simulation::Submit(SimRandom& rng, GenerationConfig config, std::vector<int
   std::stop_source given_up;
   if (Happens(own, Feature::kGivenUp)) given_up.request_stop();
   const bool begins_turn = Happens(own, Feature::kOutputOptions) && own.Chance(0.5);
-  const RequestPtr request = engine_->CreateRequest(id, std::move(inputs), std::move(config),
-                                                    begins_turn, given_up.get_token());
+  const RequestPtr request =
+      embedding ? engine_->CreateEmbeddingRequest(id, std::move(inputs), *embedding, config)
+                : engine_->CreateRequest(id, std::move(inputs), config, begins_turn,
+                                         given_up.get_token());
+  if (embedding && !HasServiceOf(*request, config)) return Fail("another service than asked for");
   if (!request->generation_cfg.stop_strs.empty() && scenario_.vocabulary.table == nullptr) {
     return Fail("the workload drew stop strings without text");
   }
@@ -109,6 +126,10 @@ void Simulation::SubmitInvalid(SimRandom& rng) {
   try {
     RequestLimits generous = limits;
     generous.max_sequence_length += 100;  // as if created for another model
+    if (SimRandom own = rng.Fork(23); !duplicate && Happens(own, Feature::kEmbeddings)) {
+      engine_->AddRequest(CreateInvalidEmbedding(own, id));
+      return Fail("an invalid embedding was accepted");
+    }
     const bool create_checks = rng.Chance(0.5);
     std::vector<Data> inputs;
     inputs.emplace_back(TokenData{std::move(prompt)});
@@ -121,6 +142,14 @@ void Simulation::SubmitInvalid(SimRandom& rng) {
     return;
   }
   Fail("an invalid request was accepted");
+}
+
+RequestPtr Simulation::CreateInvalidEmbedding(SimRandom& rng, const std::string& id) const {
+  RequestLimits limits = engine_->request_limits();
+  if (rng.Chance(0.5)) limits.embedding_size += 100;  // as if created for another model
+  std::vector<Data> inputs;
+  inputs.emplace_back(TokenData{{0}});
+  return CreateEmbeddingRequest(id, std::move(inputs), DrawInvalidEmbedding(rng), {}, limits);
 }
 
 std::string Simulation::DrawId(SimRandom& rng) {
@@ -229,6 +258,12 @@ void Simulation::ProcessOutput(const RequestStreamOutput& output) {
     for (int32_t token : delta.token_ids) text << ' ' << token;
     if (delta.finish_reason) text << ' ' << ToString(*delta.finish_reason);
     Note("  ", output.request_id, '[', i, "]:", text.str());
+  }
+  if (!output.embedding.empty()) {
+    ++result_.num_embedded;
+    std::ostringstream numbers;
+    for (const float number : output.embedding) numbers << ' ' << number;
+    Note("  ", output.request_id, " is embedded:", numbers.str());
   }
   if (!output.is_final()) return;
   result_.num_jumped += output.usage->jump_forward_tokens;

@@ -18,6 +18,7 @@ TEST(Simulation, Seeds) {
     sum.num_jumped += result.num_jumped;
     sum.num_drafted += result.num_drafted;
     sum.num_slow += result.num_slow;
+    sum.num_embedded += result.num_embedded;
   }
   // What simulations are made of happened.
   EXPECT_GT(sum.num_requests, 1000);
@@ -26,6 +27,7 @@ TEST(Simulation, Seeds) {
   EXPECT_GT(sum.num_jumped, 100);
   EXPECT_GT(sum.num_drafted, 1000);
   EXPECT_GT(sum.num_slow, 50);
+  EXPECT_GT(sum.num_embedded, 500);
 }
 
 TEST(Simulation, ASeedIsAHistory) {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "sim/embeddings.h"
 #include "sim/random.h"
 #include "sim/reference.h"
 #include "sim/scenario.h"
@@ -66,6 +67,7 @@ class ThreadedHistory {
     });
     ModelDefaults defaults;
     defaults.eos_token_ids = scenario_.eos_token_ids;
+    defaults.embedding = scenario_.embedding;
     EngineOptions with_grammars = options;
     with_grammars.create_grammar_compiler = testing::FakeGrammarFactory();
     return Engine::FromModel(std::move(model), scenario_.config, std::move(defaults),
@@ -96,7 +98,7 @@ class ThreadedHistory {
       // A prompt that exceeds the room for pins is refused.
       config.debug_config.pinned_system_prompt &=
           std::ssize(prompt) <= harness_.engine().GetRequestLimits().max_pinned_length.value_or(0);
-      request = harness_.engine().CreateRequest(id, {TokenData{std::move(prompt)}}, config);
+      request = Create(rng, id, {TokenData{std::move(prompt)}}, config);
     } catch (const InvalidRequest&) {
       return ExpectLifeCycle("nothing is loaded");
     }
@@ -108,6 +110,16 @@ class ThreadedHistory {
     if (!scenario_.has(Feature::kQueueLimit)) ExpectLifeCycle("a valid request was refused");
     const std::lock_guard<std::mutex> lock(mutex_);
     requests_.erase(id);
+  }
+
+  RequestPtr Create(const SimRandom& rng, const std::string& id, std::vector<Data> inputs,
+                    const GenerationConfig& config) {
+    SimRandom own = rng.Fork(static_cast<uint64_t>(*config.seed));
+    ThreadedEngine& engine = harness_.engine();
+    if (!own.Chance(scenario_.rate(Feature::kEmbeddings))) {
+      return engine.CreateRequest(id, std::move(inputs), config);
+    }
+    return engine.CreateEmbeddingRequest(id, std::move(inputs), DrawEmbedding(own), config);
   }
 
   void Abort(SimRandom& rng) {
