@@ -125,8 +125,7 @@ TEST_P(EngineEmbeddings, ChangesNoNeighbourAndIsChangedByNone) {
 TEST_P(EngineEmbeddings, StandsBesideADraftHead) {
   for (const bool run_ahead : {false, true}) {
     SCOPED_TRACE(run_ahead);
-    TestEngineSetup setup =
-        SpeculationSetup({.length = 3, .chunk = 24, .run_ahead = run_ahead});
+    TestEngineSetup setup = SpeculationSetup({.length = 3, .chunk = 24, .run_ahead = run_ahead});
     setup.speculative_mode = SpeculativeMode::kEagle3;
     setup.model.history_window = 2;
     setup.model.gives_states = true;
