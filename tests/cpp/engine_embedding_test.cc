@@ -231,6 +231,25 @@ TEST(EngineEmbedding, SharesThePrefixCacheWithAnswers) {
   EXPECT_EQ(cached("answer"), 99);
 }
 
+// A sequence that generates takes the pages of a prompt that is half computed.
+TEST(EngineEmbedding, AMeanThatStartsOverHasEachRowOnce) {
+  for (const PrefixCacheMode mode : {PrefixCacheMode::kDisable, PrefixCacheMode::kRadix}) {
+    SCOPED_TRACE(static_cast<int>(mode));
+    TestEngineSetup setup = Embedder({.prefill_chunk_size = 4, .num_pages = 9});
+    setup.max_num_sequence = 2;
+    setup.prefix_cache_mode = mode;
+    TestEngine engine(setup);
+    engine.Add("answer", Prompt(10), Greedy(60));
+    for (int i = 0; i < 3; ++i) engine.Step();
+    engine.AddEmbedding("mean", Prompt(100, 1), Plain(Pooling::kMean));
+    engine.Run();
+    EXPECT_EQ(engine.History("mean").embedding, MeanState(Prompt(100, 1)));
+    EXPECT_EQ(engine.Answer("answer").token_ids, Oracle(setup.model, Prompt(10), 60));
+    if (mode == PrefixCacheMode::kRadix) continue;  // which keeps what was computed
+    EXPECT_GT(engine.model().num_rows(), 100 + 10 + 60) << "it has not started over";
+  }
+}
+
 TEST(EngineEmbedding, TakesItsDefaultsFromTheFolder) {
   TestEngineSetup setup = Embedder();
   setup.embedding_defaults = {.pooling = Pooling::kMean, .normalize = false};

@@ -247,7 +247,7 @@ std::unique_ptr<StateMemory> CudaModel::MakeStateMemory(int64_t num_rows, int64_
       return std::make_unique<DeviceStates>(device_, stream_.get(), DeviceMemory(bytes), num_rows,
                                             width);
     } catch (const OutOfDeviceMemory& error) {
-      throw NoMemory("hidden states for a draft head", static_cast<int64_t>(bytes), error);
+      throw NoMemory("hidden states", static_cast<int64_t>(bytes), error);
     }
   });
 }

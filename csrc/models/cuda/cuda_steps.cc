@@ -42,13 +42,13 @@ void CudaSteps::Forward(const ForwardBatch& batch) {
     CudaBatch inputs = inputs_.Upload(batch, num_drawn_, stream_);
     adapters_.Hold(batch.sequences, num_sampled_);
     inputs.sampled = drawn_.tokens();
-    const std::span<const int32_t> streams = inputs.streams.streams;
-    if (!streams.empty() && !std::ranges::equal(streams, streams_)) {
-      graphs_.Clear();
-      streams_.assign(streams.begin(), streams.end());
-    }
     const auto forward = [&] { logits_ = decoder_.Forward(inputs); };
     if (inputs_.is_decode()) {
+      const std::span<const int32_t> streams = inputs.streams.streams;
+      if (!streams.empty() && !std::ranges::equal(streams, streams_)) {
+        graphs_.Clear();
+        streams_.assign(streams.begin(), streams.end());
+      }
       graphs_.Run({.num_rows = inputs.num_rows,
                    .rows_at_once = decoder_.DecodeRowsAtOnce(inputs),
                    .sampled = inputs.sampled,

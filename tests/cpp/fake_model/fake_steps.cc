@@ -151,6 +151,8 @@ void FakeSteps::ForwardWithStates(ForwardBatch batch) {
   std::vector<int32_t> places;
   for (const int32_t place : asked.places) {
     next_.places.push_back(asked.memory->data() + place * width);
+    // Whoever reads states of a step before reads those of this one, which has run by then.
+    for (Step& step : in_flight_) std::ranges::replace(step.places, next_.places.back(), nullptr);
     std::fill_n(next_.places.back(), width, -1.0f);  // no token and no stream
     places.push_back(static_cast<int32_t>(places.size()));
   }
@@ -240,7 +242,7 @@ void FakeSteps::Step::WriteStates() {
   const float* state = states.data();
   for (float* place : places) {
     const auto width = std::ssize(states) / std::ssize(places);
-    std::copy_n(state, width, place);
+    if (place != nullptr) std::copy_n(state, width, place);
     state += width;
   }
   places.clear();

@@ -71,7 +71,7 @@ class FakeSteps : public StepQueue {
     std::vector<DrawnToken> drawn;
     std::vector<int64_t> written;                // FakeModel::written
     std::vector<float> states;                   // hidden states
-    std::vector<float*> places;                  // where their rows belong
+    std::vector<float*> places;                  // where their rows belong; null: are overwritten
     void WriteStates();                          // to those places
     std::chrono::steady_clock::time_point done;  // with the costs of the model's options
   };

@@ -177,5 +177,34 @@ TEST_F(FakeStepsTest, WhatALostStepHasWrittenIsSpoiled) {
   EXPECT_NE(Collect()[0], FakeModel::NextToken(options_, std::vector{1, 2, 3, 4, 5}));
 }
 
+// Who reads the memory of a device waits for all steps that use it.
+TEST_F(FakeStepsTest, StatesThatTheNextStepOverwritesAreGone) {
+  const std::vector<int32_t> zero = {0};
+  const auto memory = model_.MakeStateMemory(1, 3);
+  const auto submit = [&](int32_t token, int32_t page) {
+    const std::vector<int32_t> table = {page};
+    const std::vector<int32_t> tokens = {token};
+    const SequenceSlice slice{.num_tokens = 1, .block_table = table};
+    ForwardBatch batch{tokens, {&slice, 1}, {}};
+    batch.hidden = {.rows = zero, .streams = zero, .memory = memory.get(), .places = zero};
+    queue().Forward(batch);
+    queue().Sample({});
+  };
+  const auto token_there = [&] {
+    std::vector<float> state(3);
+    memory->Read(0, state);
+    return state[0];
+  };
+  submit(4, 0);
+  Collect();
+  EXPECT_EQ(token_there(), 4);
+  submit(5, 0);
+  submit(6, 1);
+  Collect();
+  EXPECT_EQ(token_there(), -1);
+  Collect();
+  EXPECT_EQ(token_there(), 6);
+}
+
 }  // namespace
 }  // namespace mlc_native::testing

@@ -28,6 +28,7 @@ from planted import (
     chunks_and_gates,
     decays_of_channels,
     delta_rule,
+    embeddings,
     engine,
     guesses_ahead,
     heads_of_layers,
@@ -52,6 +53,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PARTS_OF_BUGS = (
     engine,
     adapters,
+    embeddings,
     speculation,
     guesses_ahead,
     recurrent,
