@@ -65,7 +65,7 @@ def reference(engine: Any, text: str, pooling: str) -> np.ndarray:
 # --------------------------------------------------------------------------------------- values
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(slow=True)
 @pytest.mark.parametrize("pooling", ["last", "mean"])
 def test_they_are_those_of_transformers(device: dict[str, Any], pooling: str) -> None:
     with MLCEngine("demo", **device, **SETTINGS) as engine:

@@ -7,6 +7,7 @@ The first families run everything in every test run. The others have a compact c
 from __future__ import annotations
 
 import sys
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,16 @@ NIGHTLY = [pytest.mark.slow, pytest.mark.nightly]
 
 # For parametrize and fixtures.
 FAMILIES: list[Any] = [pytest.param(name, marks=NIGHTLY if name in COMPACT else []) for name in ALL]
+
+
+def some_at_night(values: Sequence[Any], every_push: Container[Any]) -> list[Any]:
+    """For parametrize: all values, those that are not in ``every_push`` at night only."""
+    return [
+        value
+        if value in every_push
+        else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=NIGHTLY)
+        for value in values
+    ]
 
 
 def vocab_size(like: str) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_model import find_test_library
+from families import some_at_night
 from paged_driver import (
     PagedModel,
     PagedSequence,
@@ -165,7 +166,7 @@ def greedy(path: Path, device: str, prompts: list[list[int]], **options: Any) ->
     return [[(token["token"], token["logprob"]) for token in answer] for answer in found]
 
 
-@pytest.mark.parametrize("like", FAMILIES)
+@pytest.mark.parametrize("like", some_at_night(FAMILIES, ["tiny-glm_moe_dsa"]))
 def test_cuda_has_the_tokens_of_the_cpu(like: str, tmp_path: Path) -> None:
     """Before and behind the number of chosen keys, and with a prefix from the cache."""
     path = make_checkpoint(like, tmp_path / like)
@@ -178,7 +179,7 @@ def test_cuda_has_the_tokens_of_the_cpu(like: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kv_cache_dtype", ["auto", "float8"])
-@pytest.mark.parametrize("like", FAMILIES)
+@pytest.mark.parametrize("like", some_at_night(FAMILIES, ["tiny-deepseek_v32"]))
 def test_bits_on_cuda_do_not_depend_on_the_batch(
     like: str, kv_cache_dtype: str, tmp_path: Path
 ) -> None:

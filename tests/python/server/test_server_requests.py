@@ -121,7 +121,7 @@ def test_unknown_fields_are_ignored_and_reported(
         ),
         (COMPLETIONS, {"prompt": "a", "suffix": "b"}, "suffix"),
         (COMPLETIONS, {"prompt": "a", "best_of": 3}, "best_of"),
-        (COMPLETIONS, {"prompt": ["a"] * 1025}, "prompt"),
+        (COMPLETIONS, {"prompt": ["a"] * 2049}, "prompt"),
         (COMPLETIONS, {"prompt": [-5]}, None),
         (COMPLETIONS, {"prompt": "a", "logprobs": 77}, "logprobs"),
         (COMPLETIONS, {"model": 5, "prompt": "a"}, "model"),
