@@ -30,7 +30,7 @@ BUGS = [
     _bug(
         "a mean counts rows twice that are computed again",
         BATCH,
-        "is_mean ? slice.num_scored :",
+        "is_mean ? slice.num_pooled :",
         "is_mean ? slice.num_tokens :",
         FOCUS,
     ),
