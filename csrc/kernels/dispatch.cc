@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <string>
 
 #include "kernels/cpu/table.h"
 #include "kernels/kernels.h"
+#include "kernels/processor.h"
 #include "kernels/self_check.h"
 #include "support/error.h"
 
@@ -134,6 +136,10 @@ std::vector<std::string_view> AvailableIsas() {
   std::vector<std::string_view> names;
   for (const Isa& isa : kIsas) {
     if (isa.available()) names.push_back(isa.name);
+  }
+  const auto pairs = std::ranges::find(names, "avx512_bf16");
+  if (pairs != names.end() && MultipliesPairsSlowly(ThisProcessor())) {
+    std::iter_swap(pairs, pairs + 1);  // with avx512_vnni, which makes floats of bfloat16
   }
   return names;
 }

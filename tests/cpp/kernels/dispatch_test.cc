@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "kernels/processor.h"
 #include "support/error.h"
 
 namespace mlc_native::kernels {
@@ -50,6 +51,23 @@ TEST(DispatchTest, WhatThisMachineLacksIsRefused) {
     const ForcedIsa forced(name);
     EXPECT_THROW(SelectCpuKernels(), InvalidConfig) << name;
   }
+}
+
+TEST(DispatchTest, FloatsGoInFrontOfSlowPairs) {
+  const std::vector<std::string_view> names = AvailableIsas();
+  const auto place = [&](std::string_view name) { return std::ranges::find(names, name); };
+  if (place("avx512_bf16") == names.end()) GTEST_SKIP() << "this machine has no such pairs";
+  EXPECT_EQ(place("avx512_vnni") < place("avx512_bf16"), MultipliesPairsSlowly(ThisProcessor()));
+}
+
+TEST(DispatchTest, SlowPairsAreThoseOfIntelsProcessorsWithTiles) {
+  for (const unsigned int model : {143U, 207U, 173U}) {  // Sapphire, Emerald and Granite Rapids
+    EXPECT_TRUE(MultipliesPairsSlowly({"GenuineIntel", 6, model})) << model;
+  }
+  EXPECT_FALSE(MultipliesPairsSlowly({"GenuineIntel", 6, 85}));   // Cooper Lake
+  EXPECT_FALSE(MultipliesPairsSlowly({"AuthenticAMD", 25, 17}));  // Zen 4
+  EXPECT_FALSE(MultipliesPairsSlowly({"AuthenticAMD", 26, 2}));   // Zen 5
+  EXPECT_FALSE(MultipliesPairsSlowly({}));
 }
 
 TEST(DispatchTest, AnUnknownNameNamesWhatThereIs) {
