@@ -15,7 +15,7 @@ DEMO = Path(__file__).resolve().parents[3] / "mlc_native" / "demo_model"
 
 
 # "": the best of this machine.
-ISAS = ["", "avx512_vnni", "avx512", "avx2_vnni", "avx2", "portable"]
+ISAS = ["", "avx512_bf16", "avx512_vnni", "avx512", "avx2_vnni", "avx2", "portable"]
 
 
 def force_isa(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
