@@ -111,6 +111,14 @@ def test_float8_is_for_gpus() -> None:
         SyncMLCEngine("demo", "cpu", engine_config=config)
 
 
+# What they share with those of every run is tested there, and what they have of their own in C++.
+OTHER_FAMILIES = (
+    *("tiny-qwen3_moe", "tiny-afmoe", "tiny-flint", "tiny-kolibri1", "tiny-laguna"),
+    "tiny-cohere2_moe",
+)
+NIGHTLY = [pytest.mark.slow, pytest.mark.nightly]
+
+
 def test_memory_is_that_of_the_device(make_model: MakeModel, fake_lib: str) -> None:
     model = make_model(free_memory_bytes=4 << 20, kv_bytes_per_token=1024)
     with pytest.raises(InvalidConfig, match=r"4\.0 MB free GPU memory"):
@@ -128,18 +136,13 @@ def test_memory_is_that_of_the_device(make_model: MakeModel, fake_lib: str) -> N
 @pytest.mark.parametrize(
     "like",
     [
-        "tiny-qwen3_moe",
         "tiny-gpt_oss",
         "tiny-apertus",
         "tiny-gemma3n_text",
         "tiny-llama4_text",
-        "tiny-afmoe",
-        "tiny-flint",
-        "tiny-kolibri1",
-        "tiny-laguna",
-        "tiny-cohere2_moe",
         "tiny-mimo_v2_flash",
         "tiny-bitnet",
+        *(pytest.param(like, marks=NIGHTLY) for like in OTHER_FAMILIES),
     ],
 )
 def test_gpus_answer_like_the_cpu(tmp_path: Path, like: str) -> None:
