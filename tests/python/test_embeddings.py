@@ -10,6 +10,7 @@ import threading
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,16 +19,19 @@ import torch
 from adapter_folders import write_demo_adapters
 from transformers import AutoModel
 
-from mlc_native import AsyncMLCEngine, MLCEngine, SyncMLCEngine
+from mlc_native import AsyncMLCEngine, EngineConfig, MLCEngine, SyncMLCEngine
+from mlc_native._core import Cancellation
 from mlc_native.errors import (
     EngineRequestError,
     EngineTerminatedError,
     InvalidRequest,
     LoadError,
+    QueueFull,
     UnknownFieldWarning,
 )
 from mlc_native.protocol.embeddings import EmbeddingArguments, EmbeddingRequest
 from mlc_native.serve import AsyncEmbeddingEngine
+from mlc_native.serve.embeddings import Portions
 from mlc_native.support.model_source import resolve_model
 
 SETTINGS: dict[str, Any] = {
@@ -383,6 +387,34 @@ def test_a_queue_with_a_limit(engine: MLCEngine) -> None:
         assert all(each == expected for each in asyncio.run(run()))
         single = SyncMLCEngine("demo", "cpu", **settings)
         assert single.embeddings.create(input=texts) == expected
+
+
+def test_portions_shrink_where_others_wait() -> None:
+    requests: list[Any] = [SimpleNamespace(id=str(i)) for i in range(7)]
+    room, opened = 3, []
+
+    def open_stream(portion: list[Any]) -> int:
+        if len(portion) > room:
+            raise QueueFull("the queue is full", 10, 10)
+        opened.append([each.id for each in portion])
+        return len(portion)
+
+    portions = Portions(requests, EngineConfig(max_queue_length=10))
+    cancellation = Cancellation()
+    assert portions.call_id == "0"
+    assert portions.open(open_stream, cancellation) == 2  # half of five, of which there is room
+    assert portions.open(open_stream, cancellation) == 2
+    room = 0
+    with pytest.raises(QueueFull):
+        portions.open(open_stream, cancellation)
+    assert opened == [["0", "1"], ["2", "3"]]
+    assert portions
+    room = 3
+    cancellation.cancel()
+    with pytest.raises(EngineRequestError, match="abort") as caught:
+        portions.open(open_stream, cancellation)
+    assert caught.value.finish_reason == "abort"
+    assert len(opened) == 2
 
 
 def test_an_abort_ends_the_call() -> None:

@@ -2,9 +2,9 @@
 // is read through the block table, so that any error in the bookkeeping of pages changes tokens.
 //
 // A hidden state is the token of its row, the number of its stream and a hash of the history, of
-// which a draft head reads the first two. A fake draft head counts the
-// states that do not belong to the tokens in its pages. A recurrent one keeps the hash in slots of
-// states, and throws where a slot does not have the state of the tokens in the pages.
+// which a draft head reads the first two. A fake draft head counts the states that do not belong to
+// the tokens in its pages. A recurrent one keeps the hash in slots of states, and throws where a
+// slot does not have the state of the tokens in the pages.
 //
 // It stores token ids instead of keys and values, and which adapter they were computed with:
 // reading those of another adapter is an error. Options inject costs and failures; a failing
