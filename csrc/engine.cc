@@ -87,6 +87,7 @@ class EngineImpl final : public Engine {
   void EndExpired();
   void CreatePrefixCache();
   std::optional<int64_t> MaxPinnedLength() const;  // see RequestLimits
+  std::optional<int64_t> MaxWholeRows() const;     // see RequestLimits
   // Throws InvalidRequest when it is off.
   PrefixCache& RequirePrefixCache();
   void Compute();
@@ -219,6 +220,14 @@ std::optional<int64_t> EngineImpl::MaxPinnedLength() const {
   // What is pinned leaves room for the longest sequence, which alone can always be served then.
   const int64_t longest = kv_.PagesNeededForNew(max_sequence_length());
   return (kv_.pool().num_total() - longest) * kv_.page_size();
+}
+
+// Decoding sequences may take a row each of every step.
+std::optional<int64_t> EngineImpl::MaxWholeRows() const {
+  const std::optional<int64_t>& most = loaded_.model->metadata().max_whole_rows;
+  if (!most) return std::nullopt;
+  const int64_t room = *config().prefill_chunk_size - *config().max_num_sequence;
+  return std::min(*most, std::max<int64_t>(room, 0));
 }
 
 PrefixCache& EngineImpl::RequirePrefixCache() {
@@ -439,6 +448,7 @@ RequestLimits EngineImpl::request_limits() const {
           .embedding_size = loaded_.model->metadata().hidden_size,
           .input_size = loaded_.model->metadata().input_size,
           .row_positions = loaded_.model->metadata().row_positions,
+          .max_whole_rows = MaxWholeRows(),
           .embedding = loaded_.defaults.embedding};
 }
 

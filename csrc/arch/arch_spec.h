@@ -79,13 +79,14 @@ struct ArchSpec {
   std::string_view rope_theta_field = "rope_theta";
   std::string_view partial_rotary_field = "partial_rotary_factor";  // empty: none
   bool interleaved_rope = false;                                    // rotates pairs of neighbours
-  bool backward_rope = false;       // rotates by the negative angles
-  bool yarn_is_longrope = false;    // in its old checkpoints, as is "su"
-  bool reads_rope_alpha = false;    // "dynamic" with alpha is a fixed stretch of the base
-  bool reads_rope_mscales = false;  // short_mscale, long_mscale of longrope
-  bool reads_mrope = false;         // positions of images, which are one number in texts
-  bool reads_layer_thetas = false;  // layer_rope_theta: of each layer, 0: it has no rope
-  bool proportional_rope = false;   // partial_rotary_factor is of "proportional" ropes alone
+  bool backward_rope = false;        // rotates by the negative angles
+  bool yarn_is_longrope = false;     // in its old checkpoints, as is "su"
+  bool reads_rope_alpha = false;     // "dynamic" with alpha is a fixed stretch of the base
+  bool reads_rope_mscales = false;   // short_mscale, long_mscale of longrope
+  bool rows_see_each_other = false;  // those of an image, in both directions
+  bool reads_mrope = false;          // positions of images, which are one number in texts
+  bool reads_layer_thetas = false;   // layer_rope_theta: of each layer, 0: it has no rope
+  bool proportional_rope = false;    // partial_rotary_factor is of "proportional" ropes alone
   QueryScalingRule query_scaling = QueryScalingRule::kNone;
   WindowRule window_rule = WindowRule::kNever;
   std::string_view window_pattern_field{};    // of sliding_window_pattern; empty: `defaults`

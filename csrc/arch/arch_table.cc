@@ -62,6 +62,7 @@ constexpr ArchSpec Gemma3WithVision() {
   spec.reads_final_soft_cap = false;
   spec.config_section = "text_config";
   spec.ignored_prefixes = kVisionParts;
+  spec.rows_see_each_other = true;
   return spec;
 }
 

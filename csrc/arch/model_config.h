@@ -324,6 +324,8 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   float EmbeddingScale(DType weights) const;
   // Numbers of a row in place of a token: of the embedding, and of what the first layers add.
   int64_t input_size() const { return (1 + num_image_layers) * hidden_size; }
+  // ModelMetadata::max_whole_rows: those that all windows hold.
+  std::optional<int64_t> max_whole_rows() const;
   // Whether images have positions of their own.
   bool has_row_positions() const;
   // What rows that are given in their place (InputRows) are multiplied with.

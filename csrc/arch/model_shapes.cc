@@ -270,6 +270,15 @@ float ModelConfig::EmbeddingScale(DType weights) const {
   return arch->multipliers.sqrt_hidden_size ? RoundedTo(weights, embedding_scale) : embedding_scale;
 }
 
+std::optional<int64_t> ModelConfig::max_whole_rows() const {
+  if (!arch->rows_see_each_other) return std::nullopt;
+  int64_t most = max_positions;
+  for (const LayerConfig& layer : layers) {
+    if (layer.window.size > 0) most = std::min(most, layer.window.size);
+  }
+  return most;
+}
+
 bool ModelConfig::has_row_positions() const {
   return !ropes.empty() && std::ranges::all_of(ropes, [](const RopeConfig& rope) {
     return !rope.components.empty();

@@ -235,6 +235,8 @@ void BindConfig(nb::module_& m) {
               "Numbers of a row in place of a token; 0: the model takes tokens only.")
       .def_ro("row_positions", &RequestLimits::row_positions,
               "Whether rows may have positions of three numbers.")
+      .def_ro("max_whole_rows", &RequestLimits::max_whole_rows,
+              "The most rows of one piece, if all are computed at once; None: any number.")
       .def_prop_ro(
           "pooling", [](const RequestLimits& self) { return ToString(self.embedding.pooling); },
           "Of embeddings whose requests name none.")

@@ -210,6 +210,7 @@ void Transformer::DescribeMetadata() {
   metadata_.num_layers = std::ssize(config_.layers);
   metadata_.hidden_size = config_.hidden_size;
   metadata_.input_size = config_.draft_head ? 0 : config_.input_size();
+  metadata_.max_whole_rows = config_.max_whole_rows();
   metadata_.row_positions = !config_.draft_head && config_.has_row_positions();
   metadata_.generates = config_.has_head;
   if (config_.draft_head) metadata_.draft_head = config_.draft_head->info;
@@ -314,7 +315,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
   max_num_logits_ = max_num_logits;
   positions_.resize(static_cast<size_t>(max_num_rows));
   slots_.resize(static_cast<size_t>(max_num_rows));
-  sequences_.resize(static_cast<size_t>(max_num_rows));
+  sequences_.reserve(static_cast<size_t>(max_num_rows));
   if (config_.has_states()) {
     delta_sequences_.resize(static_cast<size_t>(max_num_rows));
     delta_writes_.reserve(static_cast<size_t>(max_num_rows));

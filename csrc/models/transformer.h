@@ -114,6 +114,8 @@ class Transformer : public Model {
   void PlaceStateRows(float* data, int64_t max_num_rows);
   void AllocateAdapterRows(int64_t max_num_rows);
   void PlacePositions(const ForwardBatch& batch);
+  void AddSequences(const ForwardBatch& batch, const SequenceSlice& slice);
+  int64_t LastKeyOf(const ForwardBatch& batch, const SequenceSlice& slice, int32_t row) const;
   void PlaceRopes(const ForwardBatch& batch);
   // Whether a row can have more keys than it attends to.
   bool ChoosesKeys() const {

@@ -42,14 +42,46 @@ LogitsView Transformer::Forward(const ForwardBatch& batch) {
   return ops.logits();
 }
 
+// The rows of a slice: of images that see each other each for itself, and what is between them.
+void Transformer::AddSequences(const ForwardBatch& batch, const SequenceSlice& s) {
+  const int32_t end = s.first_row + s.num_tokens;
+  const auto add = [&](int32_t row_begin, int32_t row_end, int64_t last_key) {
+    if (row_begin == row_end) return;
+    sequences_.push_back({.row_begin = row_begin,
+                          .num_rows = row_end - row_begin,
+                          .first_position = s.position + row_begin - s.first_row,
+                          .block_table = s.block_table.data(),
+                          .last_key = last_key});
+  };
+  int32_t next = s.first_row;
+  if (config_.arch->rows_see_each_other) {
+    for (const InputRows& rows : batch.input_rows) {
+      if (rows.first_row < s.first_row || rows.first_row >= end) continue;
+      add(next, rows.first_row, 0);
+      next = rows.first_row + rows.num_rows;
+      add(rows.first_row, next, LastKeyOf(batch, s, rows.first_row));
+    }
+  }
+  add(next, end, 0);
+}
+
+// What a row sees beyond its own position.
+int64_t Transformer::LastKeyOf(const ForwardBatch& batch, const SequenceSlice& s,
+                               int32_t row) const {
+  if (!config_.arch->rows_see_each_other) return 0;
+  for (const InputRows& rows : batch.input_rows) {
+    const int32_t last = rows.first_row + rows.num_rows - 1;
+    if (rows.first_row <= row && row <= last) return s.position + last - s.first_row;
+  }
+  return 0;
+}
+
 void Transformer::PlacePositions(const ForwardBatch& batch) {
+  sequences_.clear();
   int64_t last_page = 0;
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const SequenceSlice& s = batch.sequences[i];
-    sequences_[i] = {.row_begin = s.first_row,
-                     .num_rows = s.num_tokens,
-                     .first_position = s.position,
-                     .block_table = s.block_table.data()};
+    AddSequences(batch, s);
     for (int32_t j = 0; j < s.num_tokens; ++j) {
       const int64_t position = s.position + j;
       const size_t row = static_cast<size_t>(s.first_row) + static_cast<size_t>(j);
@@ -379,8 +411,7 @@ void Transformer::Ops::RotateAndWriteKv(size_t layer) {
 
 void Transformer::Ops::Attend(size_t layer) {
   std::span<const kernels::AttentionSequence> sequences =
-      has_last_rows_ ? std::span(model_.last_sequences_)
-                     : std::span(model_.sequences_).first(batch_.sequences.size());
+      has_last_rows_ ? std::span(model_.last_sequences_) : std::span(model_.sequences_);
   if (config_.key_choice) sequences = model_.other_rows_;
   const kernels::AttentionArgs args{
       .q = buffers_.qkv.data,

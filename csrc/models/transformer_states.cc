@@ -45,15 +45,18 @@ void Transformer::PlaceLastRows(const ForwardBatch& batch) {
     const bool in_next = row >= sequence->first_row + sequence->num_tokens;
     while (row >= sequence->first_row + sequence->num_tokens) ++sequence;
     const int32_t position = positions_[static_cast<size_t>(row)];
+    const int64_t last_key = LastKeyOf(batch, *sequence, row);
     last_positions_.push_back(position);
-    if (i > 0 && !in_next && last_rows_[i - 1] + 1 == row) {
+    if (i > 0 && !in_next && last_rows_[i - 1] + 1 == row &&
+        last_sequences_.back().last_key == last_key) {
       ++last_sequences_.back().num_rows;
       continue;
     }
     last_sequences_.push_back({.row_begin = static_cast<int64_t>(i),
                                .num_rows = 1,
                                .first_position = position,
-                               .block_table = sequence->block_table.data()});
+                               .block_table = sequence->block_table.data(),
+                               .last_key = last_key});
   }
 }
 

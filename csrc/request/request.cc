@@ -127,8 +127,17 @@ void TruncatePrompt(int64_t input_size, Request* request) {
 }
 
 // What needs the tokens of the whole prompt.
-void CheckUsesOfRows(const Request& request) {
+void CheckUsesOfRows(const Request& request, const RequestLimits& limits) {
   if (request.prompt_rows.empty()) return;
+  for (const PromptRows& rows : request.prompt_rows) {
+    const int64_t most = limits.max_whole_rows.value_or(rows.num_rows);
+    if (rows.num_rows <= most) continue;
+    throw InvalidRequest("inputs",
+                         "The rows of an image are computed in one step: of this model at most " +
+                             std::to_string(most) + ", got " + std::to_string(rows.num_rows) +
+                             "; a larger \"prefill_chunk_size\" allows more, up to the window of "
+                             "its attention");
+  }
   const auto refuse = [](const char* field) {
     throw InvalidRequest(field, "\"" + std::string(field) +
                                     "\" needs a prompt of tokens; this one has EmbeddingData");
@@ -204,6 +213,7 @@ std::shared_ptr<Request> NewRequest(std::string id, std::vector<Data> inputs,
   }
   request->inputs = std::move(inputs);
   request->generation_cfg = std::move(generation_cfg);
+  request->has_whole_rows = limits.max_whole_rows.has_value();
   TruncatePrompt(limits.input_size, request.get());
   return request;
 }
@@ -215,6 +225,14 @@ int64_t RandomSeed() {
 }
 
 }  // namespace
+
+int64_t Request::StepEnd(int64_t begin, int64_t end) const {
+  if (!has_whole_rows) return end;
+  for (const PromptRows& rows : prompt_rows) {
+    if (rows.begin < end && end < rows.end()) return std::max(rows.begin, begin);
+  }
+  return end;
+}
 
 int64_t MaxAnswers(const RequestLimits& limits) {
   constexpr int64_t kMaxAnswers = 1024;  // each has a state of its own while the request lives
@@ -249,7 +267,7 @@ void CheckRequest(const Request& request, const RequestLimits& limits) {
   }
   CheckTokens(request, limits.vocab_size);
   request.generation_cfg.Validate(limits.vocab_size);
-  CheckUsesOfRows(request);
+  CheckUsesOfRows(request, limits);
   if (request.embedding) {
     CheckEmbedding(*request.embedding, limits);
   } else if (!limits.generates) {

@@ -59,6 +59,7 @@ struct Request : std::enable_shared_from_this<Request> {
   // further than its place what follows is.
   std::vector<RowPosition> rope_positions;
   int64_t rope_shift = 0;
+  bool has_whole_rows = false;      // no step ends within a piece of prompt_rows
   GenerationConfig generation_cfg;  // validated, seed filled in
   // The answer is a turn of a chat, thus a text of its own: it loses the leading space that the
   // tokenizer's decoder strips from texts. A continuation of the prompt keeps it.
@@ -93,6 +94,8 @@ struct Request : std::enable_shared_from_this<Request> {
   CacheSpace cache_space() const {
     return {generation_cfg.cache_salt, adapter != nullptr ? adapter->id : 0, row_round};
   }
+  // The furthest place up to `end` at which a step that begins at `begin` may end.
+  int64_t StepEnd(int64_t begin, int64_t end) const;
   int64_t prompt_len() const { return static_cast<int64_t>(prompt_token_ids.size()); }
   bool embeds(Pooling pooling) const { return embedding && embedding->pooling == pooling; }
 };

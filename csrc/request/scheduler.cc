@@ -58,7 +58,8 @@ Demand DemandOf(const RequestStateEntry& entry, EngineStateObj& state, const Pag
 }
 
 // The slice that the rows left have room for. When the rows to be scored or pooled run out, it ends
-// before the next one; num_tokens may be 0 then.
+// before the next one, and it does not end within rows that are computed at once; num_tokens may be
+// 0 then.
 PlannedSlice FittingSlice(RequestStateEntry& entry, int64_t num_cached, const Budget& budget) {
   const int64_t begin = entry.mstate.kv_len + num_cached;
   const int64_t length = entry.mstate.kv_len + entry.num_tokens_to_compute();
@@ -69,6 +70,7 @@ PlannedSlice FittingSlice(RequestStateEntry& entry, int64_t num_cached, const Bu
   const bool is_pooled = entry.rstate->request->embedding.has_value();
   const int64_t room = is_pooled ? budget.pooled_rows : budget.scored_rows;
   if (num_to_score > room) end = std::min(end, first_scored + room);
+  end = entry.rstate->request->StepEnd(begin, end);
   const int64_t num_kept = std::clamp<int64_t>(end - first_scored, 0, num_to_score);
   return {.entry = &entry,
           .num_tokens = end - begin,

@@ -75,6 +75,9 @@ struct ModelMetadata {
   int64_t hidden_size = 0;
   int64_t input_size = 0;      // numbers of a row of InputRows (model.h); 0: it takes tokens only
   bool row_positions = false;  // SequenceSlice::rope_positions may differ from those of texts
+  // The rows of one EmbeddingData see each other, so that they are computed in one step: the most
+  // that there may be. nullopt: they see what is in front of them, as tokens do.
+  std::optional<int64_t> max_whole_rows{};
   std::optional<DraftHeadInfo> draft_head{};  // of a model that is one
   bool generates = true;  // false: its checkpoint has no head, and embeds texts only
   // Of the device, after the weights; nullopt: the model lives in the memory of the host.

@@ -149,7 +149,9 @@ struct DraftInput {
 };
 
 // Rows of the batch that are not of tokens: the model reads them in place of embeddings. The token
-// ids of these rows are 0. `values` are read before the call returns.
+// ids of these rows are 0. `values` are read before the call returns. Those of one EmbeddingData
+// are adjacent, and end with its last one where they see each other
+// (ModelMetadata::max_whole_rows).
 struct InputRows {
   int32_t first_row = 0;
   int32_t num_rows = 0;

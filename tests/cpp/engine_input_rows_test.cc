@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -174,6 +175,57 @@ TEST(EngineInputRows, AreNotToldToADraftModel) {
     EXPECT_EQ(engine.Answer("a").token_ids, Oracle(setup.model, prompt.history, 20));
     EXPECT_EQ(engine.Answer("b").token_ids, Oracle(setup.model, Prompt(20), 20));
   }
+}
+
+// A step ends in front of a piece that it has no room for, or with all of it.
+TEST(EngineInputRows, AreComputedAtOnceIfTheySeeEachOther) {
+  const MixedPrompt prompt = TwoImages();
+  const MixedPrompt other = MixedPrompt().Image(Numbers(33, 5)).Tokens({1});
+  for (int64_t chunk : {44, 45, 50, 64, 100, 300}) {
+    for (const Pooling pooling : {Pooling::kLast, Pooling::kMean}) {
+      SCOPED_TRACE(chunk);
+      TestEngineSetup setup;
+      setup.model.whole_rows = setup.model.gives_states = true;
+      setup.prefill_chunk_size = chunk;
+      setup.max_num_sequence = 4;
+      TestEngine engine(setup);
+      int64_t num_pieces = 0;
+      engine.model().set_on_forward([&](const ForwardBatch& batch) {
+        for (const InputRows& rows : batch.input_rows) {
+          // Their numbers begin with the salt of the piece.
+          const auto salt = static_cast<int>(rows.values[0]) / 1000;
+          const std::map<int, int32_t> lengths = {{1, 40}, {2, 30}, {5, 33}};
+          const auto first = static_cast<int32_t>(rows.values[0]) % 1000;
+          EXPECT_EQ(first + rows.num_rows, lengths.at(salt));
+          ++num_pieces;
+        }
+      });
+      engine.Add("running", Prompt(3, 3), Greedy(20));
+      engine.Step();
+      engine.AddInputs("a", prompt.inputs, Greedy(4));
+      engine.AddInputs("b", other.inputs, Greedy(4));
+      engine.AddRequest(engine.engine().CreateEmbeddingRequest(
+          "c", other.inputs, {.pooling = pooling, .normalize = false}, {}));
+      engine.Run();
+      EXPECT_GE(num_pieces, 3);
+      EXPECT_EQ(engine.Answer("a").token_ids, Expected(prompt, 4));
+      EXPECT_EQ(engine.Answer("b").token_ids, Expected(other, 4));
+    }
+  }
+}
+
+TEST(EngineInputRows, ThatNoStepHoldsAreRefused) {
+  TestEngineSetup setup;
+  setup.model.whole_rows = true;
+  setup.prefill_chunk_size = 43;
+  setup.max_num_sequence = 4;
+  TestEngine engine(setup);
+  const auto create = [&](int64_t num_rows) {
+    return engine.engine().CreateRequest("a", MixedPrompt().Image(Numbers(num_rows, 1)).inputs,
+                                         Greedy(1));
+  };
+  create(39);
+  EXPECT_THAT(Refusal([&] { create(40); }), HasSubstr("at most 39, got 40"));
 }
 
 TEST(EngineInputRows, AreEmbedded) {

@@ -88,6 +88,7 @@ FakeModel::FakeModel(FakeModelOptions options) : options_(std::move(options)) {
   }
   metadata_.generates = options_.has_head;
   metadata_.input_size = options_.is_draft_head ? 0 : 1;
+  if (options_.whole_rows) metadata_.max_whole_rows = 1000;
   if (options_.is_draft_head) {
     metadata_.draft_head = DraftHeadInfo{.target_streams = kHeadReads, .own_stream = kHeadGives};
   }

@@ -39,14 +39,16 @@ std::vector<int32_t> TokensInFront(std::vector<int32_t> prompt) {
   return prompt;
 }
 
-std::vector<Data> InputsOf(const std::vector<int32_t>& prompt) {
+std::vector<Data> InputsOf(std::vector<int32_t> prompt, int64_t max_rows) {
+  if (max_rows < 1) std::ranges::replace_if(prompt, IsRow, 0);
   std::vector<Data> inputs;
   for (auto begin = prompt.begin(); begin != prompt.end();) {
-    const auto end = std::find_if(begin, prompt.end(),
-                                  [&](int32_t token) { return IsRow(token) != IsRow(*begin); });
+    auto end = std::find_if(begin, prompt.end(),
+                            [&](int32_t token) { return IsRow(token) != IsRow(*begin); });
     if (!IsRow(*begin)) {
       inputs.emplace_back(TokenData{{begin, end}});
     } else {
+      end = begin + std::min<int64_t>(end - begin, max_rows);
       std::vector<float> values;
       for (auto row = begin; row != end; ++row) {
         values.push_back(static_cast<float>(*row - FakeModel::TokenOfRow(0)));

@@ -15,8 +15,9 @@ void PutRows(SimRandom& rng, std::vector<int32_t>* prompt);
 // Tokens only, up to the first row.
 std::vector<int32_t> TokensInFront(std::vector<int32_t> prompt);
 
-// The inputs of a request with this prompt, and its prompt again.
-std::vector<Data> InputsOf(const std::vector<int32_t>& prompt);
+// The inputs of a request with this prompt, in pieces of at most so many rows (without any, they
+// are tokens), and its prompt again.
+std::vector<Data> InputsOf(std::vector<int32_t> prompt, int64_t max_rows);
 std::vector<int32_t> PromptOf(const Request& request);
 
 }  // namespace mlc_native::sim

@@ -125,6 +125,11 @@ void DrawModel(SimRandom rng, Scenario* scenario) {
   }
 }
 
+// Half of the models with rows compute them at once, if a step has room for some.
+void DrawInputRows(SimRandom rng, Scenario* scenario) {
+  scenario->model.whole_rows = scenario->has(Feature::kInputRows) && rng.Chance(0.5);
+}
+
 void DrawEmbeddings(SimRandom rng, Scenario* scenario) {
   if (!scenario->has(Feature::kEmbeddings)) return;
   scenario->model.gives_states = true;
@@ -254,6 +259,7 @@ Scenario DrawScenario(uint64_t seed, const FeatureSet& allowed) {
   DrawRates(rng.Fork(1), allowed, &scenario);
   DrawModel(rng.Fork(2), &scenario);
   DrawEmbeddings(rng.Fork(12), &scenario);
+  DrawInputRows(rng.Fork(13), &scenario);
   DrawSizes(rng.Fork(3), &scenario);
   DrawService(rng.Fork(8), &scenario);
   DrawPrefixCache(rng.Fork(9), &scenario);

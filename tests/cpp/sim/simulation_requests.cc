@@ -72,7 +72,8 @@ void Simulation::Submit(SimRandom& rng, const GenerationConfig& config,
                         const std::vector<int32_t>& prompt,
                         const std::optional<EmbeddingConfig>& embedding) {
   const std::string id = DrawId(rng);
-  std::vector<Data> inputs = InputsOf(prompt);
+  const std::optional<int64_t> most = engine_->request_limits().max_whole_rows;
+  std::vector<Data> inputs = InputsOf(prompt, most.value_or(std::ssize(prompt)));
   SimRandom own = rng.Fork(20);
   std::stop_source given_up;
   if (Happens(own, Feature::kGivenUp)) given_up.request_stop();
