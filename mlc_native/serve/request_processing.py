@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from numbers import Integral
 from typing import Any, Literal, cast
 
-from mlc_native.conversation import ChatTemplate
-from mlc_native.errors import LoadError, invalid_request, shown
+from mlc_native.errors import invalid_request, shown
 from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.generation_config import GenerationConfig, SamplingOptions
 from mlc_native.protocol.openai_api_protocol import (
     MAX_PROMPT_MEMBERS,
-    ChatCompletionMessage,
     ChatCompletionRequest,
     CompletionRequest,
     count_members,
@@ -22,8 +21,7 @@ from mlc_native.protocol.openai_api_protocol import (
 from mlc_native.protocol.validation import unreadable
 from mlc_native.serve import data
 from mlc_native.serve.config import EngineConfig
-from mlc_native.serve.request_caps import check_id_length, check_value_depth
-from mlc_native.support import bounded_json
+from mlc_native.serve.request_caps import check_id_length
 from mlc_native.tokenizers import Tokenizer
 
 Prompt = str | Sequence[int] | data.Data | Sequence[str | int | Sequence[int] | data.Data]
@@ -217,6 +215,65 @@ def _texts(prompt: Prompt) -> Iterator[str]:
                 yield from _texts(piece)
 
 
+def prompt_inputs(
+    prompt: Prompt, tokenizer: Tokenizer | None, *, add_special_tokens: bool
+) -> list[Any]:
+    """The pieces of a prompt with rows: lists of token ids, and arrays in place of embeddings.
+
+    Raises:
+        InvalidRequest: see ``prompt_token_ids``.
+    """
+    pieces: list[Any] = []
+    listed: Any = [prompt] if isinstance(prompt, data.EmbeddingData) else prompt
+    for is_rows, run in groupby(listed, lambda piece: isinstance(piece, data.EmbeddingData)):
+        found: list[Any] = list(run)
+        if is_rows:
+            pieces += [piece.rows for piece in found]
+        else:
+            pieces.append(prompt_token_ids(found, tokenizer, add_special_tokens=False))
+    if add_special_tokens and tokenizer is not None:
+        special = tokenizer.special_tokens
+        if _is_text(listed, 0):
+            pieces[0] = special.around(pieces[0], back=False)
+        if _is_text(listed, -1):
+            pieces[-1] = special.around(pieces[-1], front=False)
+    return pieces
+
+
+def has_rows(prompt: Prompt) -> bool:
+    """Whether a prompt has rows in place of embeddings."""
+    if isinstance(prompt, (list, tuple)):
+        return any(isinstance(piece, data.EmbeddingData) for piece in prompt)
+    return isinstance(prompt, data.EmbeddingData)
+
+
+def bounded_inputs(
+    prompt: Prompt,
+    tokenizer: Tokenizer | None,
+    config: GenerationConfig,
+    max_length: int,
+    reason: str,
+    *,
+    add_special_tokens: bool,
+) -> list[Any]:
+    """What the engine takes of a prompt that must fit: token ids, or pieces if it has rows.
+
+    Raises:
+        InvalidRequest: see ``bounded_token_ids``.
+    """
+    if not has_rows(prompt):
+        return bounded_token_ids(
+            *(prompt, tokenizer, config, max_length, reason), add_special_tokens=add_special_tokens
+        )
+    _check_text_length(prompt, tokenizer, config, max_length, reason)
+    pieces = prompt_inputs(prompt, tokenizer, add_special_tokens=add_special_tokens)
+    for piece in pieces:
+        if isinstance(piece, list):
+            _check_ids(piece)
+    _check_num_tokens(sum(map(len, pieces)), config, max_length, reason)
+    return pieces
+
+
 def bounded_token_ids(
     prompt: Prompt,
     tokenizer: Tokenizer | None,
@@ -294,12 +351,21 @@ def _check_prompt_length(
     token_ids: Sequence[int], config: GenerationConfig, max_length: int, reason: str
 ) -> None:
     """Raises InvalidRequest for a prompt that no empty engine could hold."""
+    _check_ids(token_ids)
+    _check_num_tokens(len(token_ids), config, max_length, reason)
+
+
+def _check_ids(token_ids: Sequence[int]) -> None:
     for token_id in (min(token_ids), max(token_ids)) if token_ids else ():
         if not -(1 << 63) <= token_id < 1 << 63:  # C++ checks the ids that it can represent
             raise invalid_request(
                 "prompt", f'"prompt" must be token ids in [0, 2^31), got {shown(token_id)}'
             )
-    num_tokens = len(token_ids)
+
+
+def _check_num_tokens(
+    num_tokens: int, config: GenerationConfig, max_length: int, reason: str
+) -> None:
     if config.truncate_prompt_tokens is not None:
         num_tokens = min(num_tokens, config.truncate_prompt_tokens)
     if num_tokens > max_length:
@@ -309,94 +375,3 @@ def _check_prompt_length(
             f"larger than the model input length limit {max_length} ({reason}).",
             "context_length_exceeded",
         )
-
-
-def chat_prompt(
-    request: ChatCompletionRequest, template: ChatTemplate | None, config: EngineConfig
-) -> str:
-    """The prompt text of a chat request; ``config`` has the caps of one.
-
-    Raises:
-        InvalidRequest: the model has no chat template, the request's is invalid, or the template
-            refused the messages.
-    """
-    if request.chat_template is not None:
-        template = _template_of_request(request.chat_template, template)
-    if template is None:
-        raise invalid_request(
-            "messages",
-            "this model has no chat template (chat_template.jinja, or chat_template in "
-            "tokenizer_config.json): use completions.create with a prompt of your own",
-        )
-    messages = [_template_message(i, each, config) for i, each in enumerate(request.messages)]
-    return template.render(
-        messages,
-        tools=request.template_tools(),
-        documents=request.documents,
-        add_generation_prompt=request.adds_generation_prompt,
-        continue_final_message=request.continue_final_message,
-        allow_special_tokens_in_content=request.allow_special_tokens_in_content,
-        **(request.chat_template_kwargs or {}),
-    )
-
-
-def _template_of_request(source: str, template: ChatTemplate | None) -> ChatTemplate:
-    try:
-        return ChatTemplate(source) if template is None else template.with_source(source)
-    except LoadError as error:
-        raise invalid_request("chat_template", str(error)) from None
-
-
-def _template_message(
-    position: int, message: ChatCompletionMessage, config: EngineConfig
-) -> dict[str, Any]:
-    """A message as templates expect it: text content, arguments of calls as objects."""
-    plain: dict[str, Any] = {"role": message.role, "content": _text_content(position, message)}
-    if message.role == "developer":
-        plain["role"] = "system"
-    if message.name is not None:
-        plain["name"] = message.name
-    if message.reasoning_content is not None:
-        plain["reasoning_content"] = message.reasoning_content
-        # Some templates read it by another name. That of gpt-oss refuses it with a call that has
-        # content.
-        if not (message.tool_calls and plain["content"]):
-            plain["thinking"] = message.reasoning_content
-    if message.tool_call_id is not None:
-        plain["tool_call_id"] = message.tool_call_id
-    if message.tool_calls:  # some clients send an empty list, at which some templates fail
-        plain["tool_calls"] = [call.model_dump(exclude_none=True) for call in message.tool_calls]
-        for call in plain["tool_calls"]:
-            call["function"]["arguments"] = _arguments_object(
-                call["function"].get("arguments"), config
-            )
-    return plain
-
-
-def _text_content(position: int, message: ChatCompletionMessage) -> str:
-    if message.content is None:
-        return ""
-    if isinstance(message.content, str):
-        return message.content
-    texts = []
-    for i, part in enumerate(message.content):
-        if part.get("type") != "text" or not isinstance(part.get("text"), str):
-            raise invalid_request(
-                "messages",
-                f'messages[{position}].content[{i}]: must be {{"type": "text", "text": ...}}, '
-                f"since this engine serves text; got {shown(part)}",
-            )
-        texts.append(part["text"])
-    return "".join(texts)
-
-
-def _arguments_object(arguments: Any, config: EngineConfig) -> Any:
-    if not isinstance(arguments, str):
-        check_value_depth("messages", arguments, config)
-        return arguments or {}
-    try:
-        return bounded_json.loads(arguments, config.max_json_depth)
-    except bounded_json.TooDeepError as error:
-        raise invalid_request("messages", f"the arguments of a call: {error}") from None
-    except ValueError:
-        return arguments  # a template that prints them still can

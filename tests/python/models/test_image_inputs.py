@@ -1,0 +1,112 @@
+"""Chats with images: what the engine reads and answers, against transformers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from image_folders import MODELS, make_image_model, picture
+
+from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest
+from mlc_native.serve.chat_prompt import chat_prompt
+from mlc_native.serve.config import EngineConfig
+from mlc_native.serve.data import EmbeddingData, TokenData
+from mlc_native.serve.images.chat import ChatImages
+from mlc_native.serve.images.encoder import ImageEncoder
+from mlc_native.serve.images.families import FAMILIES
+from mlc_native.serve.images.tower import _load_processor
+from mlc_native.serve.model_setup import load_tokenizer
+from mlc_native.protocol.mlc_chat_config import MLCChatConfig
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*rope.*")
+
+WIDE, TALL = picture(1, 40, 28), picture(2, 10, 33)
+TEXT = {"type": "text", "text": "What is\nthis?"}
+CHATS: dict[str, list[dict[str, Any]]] = {
+    "one": [{"role": "user", "content": [{"type": "image", "image": WIDE}, TEXT]}],
+    "adjacent": [
+        {"role": "user", "content": [{"type": "image", "image": i} for i in (WIDE, TALL)] + [TEXT]}
+    ],
+    "turns": [
+        {"role": "user", "content": [TEXT, {"type": "image", "image": TALL}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "Nothing."}]},
+        {"role": "user", "content": [{"type": "image", "image": WIDE}, {"type": "text", "text": "?"}]},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    root = tmp_path_factory.mktemp("images")
+    return cache(lambda name: make_image_model(name, root / name))
+
+
+@cache
+def whole_model(folder: Path) -> Any:
+    """The model of transformers, with its language model."""
+    return transformers.AutoModelForImageTextToText.from_pretrained(
+        folder, dtype=torch.float32
+    ).eval()
+
+
+def their_inputs(folder: Path, name: str, messages: list[dict[str, Any]]) -> Any:
+    """What transformers makes of a chat: all its images at once."""
+    processor = _load_processor(folder, name)
+    text = processor.tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True
+    )
+    images = [part["image"] for m in messages for part in m["content"] if part["type"] == "image"]
+    return processor(images=images, text=[text], add_special_tokens=False, return_tensors="pt")
+
+
+def their_rows(model: Any, inputs: Any) -> np.ndarray:
+    """The embeddings that the language model of transformers is given."""
+    seen: list[torch.Tensor] = []
+
+    def take(_module: Any, _args: Any, kwargs: Any) -> None:
+        seen.append(kwargs["inputs_embeds"])
+
+    language_model = model.get_decoder()
+    with torch.inference_mode():
+        hook = language_model.register_forward_pre_hook(take, with_kwargs=True)
+        model(**inputs)
+        hook.remove()
+    return seen[0][0].numpy()
+
+
+def our_pieces(folder: Path, messages: list[dict[str, Any]]) -> list[Any]:
+    tokenizer, template = load_tokenizer(folder, MLCChatConfig.from_folder(folder))
+    assert tokenizer is not None
+    images = ChatImages(ImageEncoder.of_folder(folder))
+    request = ChatCompletionRequest(messages=messages)
+    text = chat_prompt(request, template, EngineConfig(), images)
+    return images.pieces(text, tokenizer, add_special_tokens=False)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("chat", CHATS)
+def test_rows_are_those_of_transformers(folders: Any, name: str, chat: str) -> None:
+    folder = folders(name)
+    model = whole_model(folder)
+    theirs = their_rows(model, their_inputs(folder, name, CHATS[chat]))
+    table = model.get_input_embeddings()
+    pieces = our_pieces(folder, CHATS[chat])
+    ours = [
+        each.rows
+        if isinstance(each, EmbeddingData)
+        else table(torch.tensor(each.token_ids)).detach().numpy()
+        for each in pieces
+    ]
+    assert any(isinstance(each, EmbeddingData) for each in pieces)
+    np.testing.assert_allclose(np.concatenate(ours), theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_all_families_are_compared() -> None:
+    assert set(FAMILIES) == set(MODELS)
