@@ -74,7 +74,8 @@ class ChatImages:
         self, text: str, tokenizer: Tokenizer, add_special_tokens: bool
     ) -> tuple[list[int], list[EncodedImage]]:
         assert self._encoder is not None
-        images = [self._encoder.encode(source) for source in self._sources]
+        is_alone = len(self._sources) == 1
+        images = [self._encoder.encode(source, is_alone=is_alone) for source in self._sources]
         expanded = _expanded(text, self._encoder.placeholder, images)
         token_ids = tokenizer.encode(expanded)
         if add_special_tokens:

@@ -80,20 +80,20 @@ class ImageEncoder:
         tower = self._tower
         return NO_TOKEN if tower is None else tower.image_token_id
 
-    def encode(self, source: ImageSource) -> EncodedImage:
-        """The text and the rows of an image.
+    def encode(self, source: ImageSource, *, is_alone: bool) -> EncodedImage:
+        """The text and the rows of an image, which may be the only one of its request.
 
         Raises:
             InvalidRequest: the image is wrong, or the folder lacks what images need.
         """
+        copies = 2 if not is_alone and FAMILIES[self.model_type].several_differ else 1
         value = source.source
-        if isinstance(value, Path):
-            value = decoded_image(value, source.place)
-        key = None if not isinstance(value, (bytes, bytearray)) else _key(b"file", bytes(value))
         image = None
-        if key is None:
+        if isinstance(value, (bytes, bytearray)):
+            key = _key(f"file {copies}", value)
+        else:
             image = decoded_image(value, source.place)
-            key = _key(repr(image.size).encode(), image.tobytes())
+            key = _key(f"{image.size} {copies}", image.tobytes())
         encoded = self.cache.get(key)
         if encoded is not None:
             return encoded
@@ -103,13 +103,13 @@ class ImageEncoder:
         with self._lock:
             encoded = self.cache.get(key)  # of another request, meanwhile
             if encoded is None:
-                encoded = self._encoded(tower, image, source.place)
+                encoded = self._encoded(tower, image, copies, source.place)
                 self.cache.put(key, encoded)
         return encoded
 
-    def _encoded(self, tower: Tower, image: Any, place: str) -> EncodedImage:
+    def _encoded(self, tower: Tower, image: Any, copies: int, place: str) -> EncodedImage:
         try:
-            return EncodedImage(*tower.encode(image))
+            return EncodedImage(*tower.encode(image, copies))
         except TowerError as error:
             raise self._refused(str(error)) from error
         except Exception as error:  # as of an image of 1 x 1 that some processors cannot resize
@@ -138,8 +138,8 @@ class ImageEncoder:
         )
 
 
-def _key(kind: bytes, data: bytes) -> bytes:
+def _key(kind: str, data: bytes | bytearray) -> bytes:
     digest = hashlib.blake2b(digest_size=32)
-    digest.update(kind + b"\0")
+    digest.update(kind.encode() + b"\0")
     digest.update(data)
     return digest.digest()

@@ -20,44 +20,59 @@ class ImageFamily:
     Attributes:
         processor: the processor of transformers, unless the model folder names another one of
             PROCESSORS.
+        several_differ: an image of several is read in another way than one alone.
+        whole: transformers finds the weights of the tower only along with the head.
     """
 
     processor: str
+    several_differ: bool = False
+    whole: bool = False
 
 
 # By the model_type of config.json.
 FAMILIES: Mapping[str, ImageFamily] = {
     "aya_vision": ImageFamily("AyaVisionProcessor"),
     "deepseek_vl": ImageFamily("DeepseekVLProcessor"),
+    "exaone4_5": ImageFamily("Exaone4_5_Processor"),
     "got_ocr2": ImageFamily("GotOcr2Processor"),
+    "hyperclovax_vision_v2": ImageFamily("HyperCLOVAXVisionV2Processor"),
     "idefics3": ImageFamily("Idefics3Processor"),
     "internvl": ImageFamily("InternVLProcessor"),
     "janus": ImageFamily("JanusProcessor"),
-    "lighton_ocr": ImageFamily("LightOnOcrProcessor"),
+    "lighton_ocr": ImageFamily("LightOnOcrProcessor", whole=True),
     "llava": ImageFamily("LlavaProcessor"),
     "llava_next": ImageFamily("LlavaNextProcessor"),
-    "llava_onevision": ImageFamily("LlavaOnevisionProcessor"),
+    "llava_next_video": ImageFamily("LlavaNextVideoProcessor"),
+    "llava_onevision": ImageFamily("LlavaOnevisionProcessor", several_differ=True),
     "mistral3": ImageFamily("PixtralProcessor"),
-    "ovis2": ImageFamily("Ovis2Processor"),
+    "qianfan_ocr": ImageFamily("QianfanOCRProcessor"),
     "smolvlm": ImageFamily("SmolVLMProcessor"),
+    "video_llama_3": ImageFamily("VideoLlama3Processor"),
     "vipllava": ImageFamily("LlavaProcessor"),
 }
 
-# Where transformers has each processor. A folder cannot name code of another module.
-PROCESSORS: Mapping[str, str] = {
-    "AyaVisionProcessor": "aya_vision",
-    "DeepseekVLProcessor": "deepseek_vl",
-    "GotOcr2Processor": "got_ocr2",
-    "Idefics3Processor": "idefics3",
-    "InternVLProcessor": "internvl",
-    "JanusProcessor": "janus",
-    "LightOnOcrProcessor": "lighton_ocr",
-    "LlavaNextProcessor": "llava_next",
-    "LlavaOnevisionProcessor": "llava_onevision",
-    "LlavaProcessor": "llava",
-    "Ovis2Processor": "ovis2",
-    "PixtralProcessor": "pixtral",
-    "SmolVLMProcessor": "smolvlm",
+PIXTRAL = "PixtralProcessor"
+
+# The modules of transformers that have them. A folder cannot name code of another one.
+PROCESSORS: Mapping[str, tuple[str, str]] = {
+    "AyaVisionProcessor": ("aya_vision", "AyaVisionProcessor"),
+    "DeepseekVLProcessor": ("deepseek_vl", "DeepseekVLProcessor"),
+    "Exaone4_5_Processor": ("exaone4_5", "Exaone4_5_Processor"),
+    "GotOcr2Processor": ("got_ocr2", "GotOcr2Processor"),
+    "HyperCLOVAXVisionV2Processor": ("hyperclovax_vision_v2", "HyperCLOVAXVisionV2Processor"),
+    "Idefics3Processor": ("idefics3", "Idefics3Processor"),
+    "InternVLProcessor": ("internvl", "InternVLProcessor"),
+    "JanusProcessor": ("janus", "JanusProcessor"),
+    "LightOnOcrProcessor": ("lighton_ocr", "LightOnOcrProcessor"),
+    "LlavaNextProcessor": ("llava_next", "LlavaNextProcessor"),
+    "LlavaNextVideoProcessor": ("llava_next_video", "LlavaNextVideoProcessor"),
+    "LlavaOnevisionProcessor": ("llava_onevision", "LlavaOnevisionProcessor"),
+    "LlavaProcessor": ("llava", "LlavaProcessor"),
+    "PixtralProcessor": ("pixtral", PIXTRAL),
+    "QianfanOCRProcessor": ("qianfan_ocr", "QianfanOCRProcessor"),
+    # Its own one requires a package for videos; for images, both write the same.
+    "SmolVLMProcessor": ("idefics3", "Idefics3Processor"),
+    "VideoLlama3Processor": ("video_llama_3", "VideoLlama3Processor"),
 }
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from mlc_native.errors import invalid_request
-from mlc_native.serve.images.families import FAMILIES, PROCESSORS
+from mlc_native.serve.images.families import FAMILIES, PIXTRAL, PROCESSORS
+from mlc_native.serve.images.pixtral import PixtralParts
 from mlc_native.support.json_file import read_optional_json_object
 
 EXTRA = 'pip install "mlc_native[images]"'
@@ -56,20 +57,25 @@ class Tower:
 
         try:
             with _quiet():
-                self._processor = _load_processor(folder, model_type)
                 config = transformers.AutoConfig.from_pretrained(folder, **_LOCAL)
-                self._model = _load_model(folder, config)
+                self.image_token_id = int(config.image_token_id)
+                self._processor = load_processor(folder, model_type, self.image_token_id)
+                self._model = _load_model(folder, config, whole=FAMILIES[model_type].whole)
         except TowerError:
             raise
         except Exception as error:  # transformers raises what it meets in the files
             raise TowerError(f"{type(error).__name__}: {str(error)[:500]}") from error
-        self.placeholder: str = self._processor.image_token
-        self.image_token_id = int(config.image_token_id)
+        self.placeholder: str = getattr(
+            self._processor, "image_placeholder_token", self._processor.image_token
+        )
         names = inspect.signature(self._model.get_image_features).parameters
         self._inputs = [name for name in names if not name.startswith("vision_feature")]
 
-    def encode(self, image: Any) -> tuple[str, Any]:
+    def encode(self, image: Any, copies: int = 1) -> tuple[str, Any]:
         """The text that stands for an RGB image in a prompt, and its rows in float32.
+
+        Args:
+            copies: of the image in the request that the processor is given.
 
         Raises:
             TowerError: there are as many rows as image tokens in no way.
@@ -78,53 +84,61 @@ class Tower:
 
         # An image on its own, so that nothing about it depends on the others of its request.
         inputs = self._processor(
-            images=[image],
-            text=[self.placeholder],
+            images=[image] if copies == 1 else [[image] * copies],
+            text=[self.placeholder * copies],
             add_special_tokens=False,
             return_text_replacement_offsets=True,
             return_tensors="pt",
         )
         text: str = inputs["text_replacement_offsets"][0][0]["replacement"]
-        token_ids = inputs["input_ids"][0]
         given = {name: inputs[name] for name in self._inputs if name in inputs}
         with torch.inference_mode():
             features = self._model.get_image_features(**given).pooler_output
         parts = [features] if torch.is_tensor(features) else list(features)
         rows = torch.cat([part.reshape(-1, part.shape[-1]) for part in parts])
-        expected = int((token_ids == self.image_token_id).sum())
+        expected = int((inputs["input_ids"][0] == self.image_token_id).sum())
         if len(rows) != expected:
             raise TowerError(
                 f"the processor makes {expected} image tokens of an image, and the vision tower "
                 f"{len(rows)} rows: the settings in {_CONFIGS[0]} do not fit the model"
             )
+        rows = rows[: expected // copies]
         array = rows.to(torch.float32).contiguous().numpy().copy()
         array.flags.writeable = False
         return text, array
 
 
-def _load_processor(folder: Path, model_type: str) -> Any:
+def load_processor(folder: Path, model_type: str, image_token_id: int) -> Any:
+    """The processor of a folder, with image processing by Pillow and numpy alone."""
     import transformers
 
-    kind = _processor_class(folder, model_type)
+    name = _processor_name(folder, model_type)
     image_processor = transformers.AutoImageProcessor.from_pretrained(
         folder, backend="pil", **_LOCAL
     )
+    if name == PIXTRAL:
+        settings = read_optional_json_object(folder / _CONFIGS[0])
+        return PixtralParts(image_processor, settings, image_token_id)
+    kind = _processor_class(name)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **_LOCAL)
     given = {"image_processor": image_processor, "tokenizer": tokenizer}
     settings, _ = kind.get_processor_dict(folder, **_LOCAL)
     return kind.from_args_and_dict([given.get(name) for name in kind.get_attributes()], settings)
 
 
-def _processor_class(folder: Path, model_type: str) -> Any:
-    """The processor's class, of which one for videos is not required: it needs torchvision."""
-    name = FAMILIES[model_type].processor
+def _processor_name(folder: Path, model_type: str) -> str:
     for file in _CONFIGS:
         named = read_optional_json_object(folder / file).get("processor_class")
         if isinstance(named, str) and named in PROCESSORS:
-            name = named
-            break
-    module = f"transformers.models.{PROCESSORS[name]}.processing_{PROCESSORS[name]}"
-    kind: Any = getattr(importlib.import_module(module), name)
+            return named
+    return FAMILIES[model_type].processor
+
+
+def _processor_class(name: str) -> Any:
+    """A processor's class, of which one for videos is not required: it needs torchvision."""
+    package, class_name = PROCESSORS[name]
+    module = importlib.import_module(f"transformers.models.{package}.processing_{package}")
+    kind: Any = getattr(module, class_name)
 
     class ImageProcessorOnly(kind):
         def check_argument_for_proper_class(self, argument_name: str, argument: Any) -> Any:
@@ -135,7 +149,7 @@ def _processor_class(folder: Path, model_type: str) -> Any:
     return ImageProcessorOnly
 
 
-def _load_model(folder: Path, config: Any) -> Any:
+def _load_model(folder: Path, config: Any, *, whole: bool) -> Any:
     """The model without its language model. Raises TowerError if any of its weights is missing."""
     import torch
     import transformers
@@ -146,13 +160,15 @@ def _load_model(folder: Path, config: Any) -> Any:
     text.num_hidden_layers = 0
     if getattr(text, "layer_types", None) is not None:
         text.layer_types = []
-    model, found = transformers.AutoModel.from_pretrained(
+    kind = transformers.AutoModelForImageTextToText if whole else transformers.AutoModel
+    model, found = kind.from_pretrained(
         folder,
         config=config,
         dtype=torch.float32,
         output_loading_info=True,
         **_LOCAL,
     )
+    model = model.model if whole else model
     parts = {name for name, _ in model.named_children() if name not in _LANGUAGE_MODELS}
     damaged = sorted(
         str(key)
