@@ -284,7 +284,7 @@ class AsyncMLCEngine(OpenAIEngine):
     def _prepare_texts(
         self, plan: Callable[..., PlannedCall], *arguments: Any
     ) -> PlannedCall | PreparedCall:
-        """All of a call that needs no grammar and has no images; of others, what waits for nothing."""
+        """All of a call of texts without a grammar; of others, the part that waits for nothing."""
         planned = plan(*arguments)
         waits = planned.is_constrained or planned.has_images
         return planned if waits else self._finish_preparing(planned)

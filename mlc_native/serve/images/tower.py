@@ -160,7 +160,7 @@ def _load_model(folder: Path, config: Any, *, whole: bool) -> Any:
     text.num_hidden_layers = 0
     if getattr(text, "layer_types", None) is not None:
         text.layer_types = []
-    kind = transformers.AutoModelForImageTextToText if whole else transformers.AutoModel
+    kind: Any = transformers.AutoModelForImageTextToText if whole else transformers.AutoModel
     model, found = kind.from_pretrained(
         folder,
         config=config,
