@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, cast
 
 from mlc_native import _core
@@ -64,7 +65,7 @@ class EngineRequests(MLCEngineBase):
         record = self.state.record_event
         record(request_id, "receive request")
         record(request_id, "start tokenization")
-        inputs = bounded_inputs(
+        token_ids, rows = bounded_inputs(
             *(prompt, setup.tokenizer, generation_config),
             *(setup.max_input_sequence_length, setup.input_length_reason),
             add_special_tokens=add_special_tokens,
@@ -82,11 +83,13 @@ class EngineRequests(MLCEngineBase):
             )
             create = self._core.create_request
             if not generation_config.is_constrained:
-                return create(request_id, inputs, config, begins_turn)
+                return create(request_id, token_ids, config, begins_turn, **rows)
             cancellation = cancellation or Cancellation()
             with self._preparations.entry(request_id, cancellation):  # seconds, for some grammars
                 return call_interruptibly(
-                    None, create, request_id, inputs, config, begins_turn, cancellation
+                    None,
+                    partial(create, request_id, token_ids, config, begins_turn, **rows),
+                    cancellation,
                 )
 
     @staticmethod

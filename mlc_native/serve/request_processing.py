@@ -26,6 +26,10 @@ from mlc_native.tokenizers import Tokenizer
 
 Prompt = str | Sequence[int] | data.Data | Sequence[str | int | Sequence[int] | data.Data]
 
+# Where rows begin among the tokens of a prompt, and the rows, which take the places of tokens.
+PlacedRows = list[tuple[int, Any]]
+PLACE_OF_ROW = -1
+
 _MOST_BYTES_PER_CHARACTER = 4  # of UTF-8
 
 # Computes and pins a prompt: the request generates one token, which is discarded.
@@ -215,29 +219,28 @@ def _texts(prompt: Prompt) -> Iterator[str]:
                 yield from _texts(piece)
 
 
-def prompt_inputs(
-    prompt: Prompt, tokenizer: Tokenizer | None, *, add_special_tokens: bool
-) -> list[Any]:
-    """The pieces of a prompt with rows: lists of token ids, and arrays in place of embeddings.
-
-    Raises:
-        InvalidRequest: see ``prompt_token_ids``.
-    """
-    pieces: list[Any] = []
-    listed: Any = [prompt] if isinstance(prompt, data.EmbeddingData) else prompt
+def _placed(
+    prompt: Any, tokenizer: Tokenizer | None, *, add_special_tokens: bool
+) -> tuple[list[int], PlacedRows]:
+    """The tokens of a prompt with rows, and where rows take the places of some of them."""
+    token_ids: list[int] = []
+    places: PlacedRows = []
+    listed = [prompt] if isinstance(prompt, data.EmbeddingData) else prompt
     for is_rows, run in groupby(listed, lambda piece: isinstance(piece, data.EmbeddingData)):
         found: list[Any] = list(run)
-        if is_rows:
-            pieces += [piece.rows for piece in found]
-        else:
-            pieces.append(prompt_token_ids(found, tokenizer, add_special_tokens=False))
-    if add_special_tokens and tokenizer is not None:
-        special = tokenizer.special_tokens
-        if _is_text(listed, 0):
-            pieces[0] = special.around(pieces[0], back=False)
-        if _is_text(listed, -1):
-            pieces[-1] = special.around(pieces[-1], front=False)
-    return pieces
+        if not is_rows:
+            token_ids += prompt_token_ids(found, tokenizer, add_special_tokens=False)
+            continue
+        for piece in found:
+            places.append((len(token_ids), piece.rows))
+            token_ids += [PLACE_OF_ROW] * len(piece)
+    if not add_special_tokens or tokenizer is None:
+        return token_ids, places
+    ends = {"front": _is_text(listed, 0), "back": _is_text(listed, -1)}
+    complete = tokenizer.special_tokens.around(token_ids, **ends)
+    added = len(tokenizer.special_tokens.around(token_ids, front=ends["front"], back=False))
+    added -= len(token_ids)  # in front
+    return complete, [(at + added, rows) for at, rows in places]
 
 
 def has_rows(prompt: Prompt) -> bool:
@@ -255,23 +258,24 @@ def bounded_inputs(
     reason: str,
     *,
     add_special_tokens: bool,
-) -> list[Any]:
-    """What the engine takes of a prompt that must fit: token ids, or pieces if it has rows.
+) -> tuple[list[int], dict[str, PlacedRows]]:
+    """What ``create_request`` of the engine takes of a prompt that must fit: tokens and keywords.
 
     Raises:
         InvalidRequest: see ``bounded_token_ids``.
     """
     if not has_rows(prompt):
-        return bounded_token_ids(
+        token_ids = bounded_token_ids(
             *(prompt, tokenizer, config, max_length, reason), add_special_tokens=add_special_tokens
         )
+        return token_ids, {}
     _check_text_length(prompt, tokenizer, config, max_length, reason)
-    pieces = prompt_inputs(prompt, tokenizer, add_special_tokens=add_special_tokens)
-    for piece in pieces:
-        if isinstance(piece, list):
-            _check_ids(piece)
-    _check_num_tokens(sum(map(len, pieces)), config, max_length, reason)
-    return pieces
+    try:
+        token_ids, places = _placed(prompt, tokenizer, add_special_tokens=add_special_tokens)
+    except RecursionError:
+        raise invalid_request("prompt", "the lists of the prompt are nested too deeply") from None
+    _check_prompt_length(token_ids, config, max_length, reason)
+    return token_ids, {"embeddings": places}
 
 
 def bounded_token_ids(
@@ -351,21 +355,12 @@ def _check_prompt_length(
     token_ids: Sequence[int], config: GenerationConfig, max_length: int, reason: str
 ) -> None:
     """Raises InvalidRequest for a prompt that no empty engine could hold."""
-    _check_ids(token_ids)
-    _check_num_tokens(len(token_ids), config, max_length, reason)
-
-
-def _check_ids(token_ids: Sequence[int]) -> None:
     for token_id in (min(token_ids), max(token_ids)) if token_ids else ():
         if not -(1 << 63) <= token_id < 1 << 63:  # C++ checks the ids that it can represent
             raise invalid_request(
                 "prompt", f'"prompt" must be token ids in [0, 2^31), got {shown(token_id)}'
             )
-
-
-def _check_num_tokens(
-    num_tokens: int, config: GenerationConfig, max_length: int, reason: str
-) -> None:
+    num_tokens = len(token_ids)
     if config.truncate_prompt_tokens is not None:
         num_tokens = min(num_tokens, config.truncate_prompt_tokens)
     if num_tokens > max_length:

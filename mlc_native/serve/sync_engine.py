@@ -248,7 +248,7 @@ class SyncMLCEngine:
         check_request_id(request_id, self.engine_config)
         generation_config = GenerationConfig.of(generation_config)
         check_generation_config(generation_config, self.engine_config)
-        pieces = bounded_inputs(
+        token_ids, rows = bounded_inputs(
             *(inputs, self.tokenizer, generation_config),
             *(self.max_input_sequence_length, self._input_length_reason),
             add_special_tokens=add_special_tokens,
@@ -257,9 +257,9 @@ class SyncMLCEngine:
             engine.default_generation_config(), self.tokenizer, engine.request_limits
         )
         if not generation_config.is_constrained:
-            return engine.create_request(request_id, pieces, config, begins_turn)
+            return engine.create_request(request_id, token_ids, config, begins_turn, **rows)
         cancellation = _core.Cancellation()
-        create = partial(engine.create_request, request_id, pieces, config, begins_turn)
+        create = partial(engine.create_request, request_id, token_ids, config, begins_turn, **rows)
         return call_interruptibly(cancellation.cancel, create, cancellation)
 
     def _token_ids(

@@ -13,10 +13,10 @@ import torch
 import transformers
 from image_folders import MODELS, make_image_model, picture
 
+from mlc_native import EngineConfig, MLCEngine
 from mlc_native.protocol.mlc_chat_config import MLCChatConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest
 from mlc_native.serve.chat_prompt import chat_prompt
-from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.data import EmbeddingData
 from mlc_native.serve.images.chat import ChatImages
 from mlc_native.serve.images.encoder import ImageEncoder
@@ -127,6 +127,33 @@ def test_rows_are_those_of_transformers(folders: Any, name: str, chat: str) -> N
     ]
     assert any(isinstance(each, EmbeddingData) for each in pieces)
     np.testing.assert_allclose(np.concatenate(ours), theirs, rtol=1e-5, atol=1e-5)
+
+
+@torch.inference_mode()
+def greedy_after(model: Any, inputs: Any, answer: list[int]) -> list[int]:
+    """The greedy token of transformers after a prompt and after each token of an answer."""
+    ids = torch.cat([inputs["input_ids"], torch.tensor([answer[:-1]])], dim=1)
+    given = {**inputs, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    logits = model(**given).logits[0, -len(answer) :]
+    return list(logits.argmax(-1).tolist())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_answers_are_those_of_transformers(folders: Any, name: str) -> None:
+    """Of all chats at once, with prompts in chunks that cut images."""
+    folder = folders(name)
+    settings = EngineConfig(dtype="float32", prefill_chunk_size=64)
+    with MLCEngine(str(folder), "cpu", engine_config=settings) as engine:
+        results = engine.generate(
+            list(CHATS.values()), temperature=0, max_tokens=10, ignore_eos=True, progress=False
+        )
+    for result, chat in zip(results, CHATS.values(), strict=True):
+        assert result.error is None
+        inputs = their_inputs(folder, name, chat)
+        assert result.prompt_token_ids == inputs["input_ids"][0].tolist()
+        assert result.usage is not None
+        assert result.usage.prompt_tokens == len(result.prompt_token_ids)
+        assert result.token_ids == greedy_after(whole_model(folder), inputs, result.token_ids)
 
 
 def test_all_families_are_compared() -> None:
