@@ -7,6 +7,7 @@ weights of the language model are not kept, and those of its layers are not read
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import logging
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from mlc_native.support.json_file import read_optional_json_object
 
 EXTRA = 'pip install "mlc_native[images]"'
 _CONFIGS = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
+_LIBRARIES = ("PIL", "torch", "transformers")
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
 _LANGUAGE_MODELS = ("language_model", "text_model")
 _HEAD = "lm_head"
@@ -31,14 +33,14 @@ class TowerError(Exception):
 
 
 def check_libraries() -> None:
-    """Raises InvalidRequest if the libraries that images need are not installed."""
-    for name in ("PIL", "torch", "transformers"):
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            raise invalid_request(
-                "messages", f"images need the libraries of an extra: {EXTRA} ({error})"
-            ) from None
+    """Raises InvalidRequest if a library that images need is missing. Imports none of them."""
+    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise invalid_request(
+            "messages",
+            f"images need the libraries of an extra, of which {', '.join(missing)} is not "
+            f"installed: {EXTRA}",
+        )
 
 
 class Tower:
@@ -55,6 +57,8 @@ class Tower:
     def __init__(self, folder: Path, model_type: str) -> None:
         import transformers
 
+        if int(transformers.__version__.partition(".")[0]) < 5:
+            raise TowerError(f"transformers 5 is needed, and {transformers.__version__} is there")
         try:
             with _quiet():
                 config = transformers.AutoConfig.from_pretrained(folder, **_LOCAL)
@@ -158,6 +162,7 @@ def _load_model(folder: Path, config: Any, *, whole: bool) -> Any:
         del config.quantization_config  # towers are stored as they are, or found incomplete below
     text = config.get_text_config()
     text.num_hidden_layers = 0
+    text.vocab_size, text.pad_token_id = 1, None  # its embeddings, which are large, do not fit
     if getattr(text, "layer_types", None) is not None:
         text.layer_types = []
     kind: Any = transformers.AutoModelForImageTextToText if whole else transformers.AutoModel
@@ -166,6 +171,7 @@ def _load_model(folder: Path, config: Any, *, whole: bool) -> Any:
         config=config,
         dtype=torch.float32,
         output_loading_info=True,
+        ignore_mismatched_sizes=True,  # which are looked at below
         **_LOCAL,
     )
     model = model.model if whole else model
