@@ -288,7 +288,7 @@ class OpenAIEngine(EngineRequests):
             request.stream,
             setup,
             begins_turn=not request.continue_final_message,
-            add_special_tokens=request.add_special_tokens is True,
+            add_special_tokens=images.add_special_tokens(request),
             constrained_by=plan.constrained_by,
             prompt_field="messages",
             images=images if images else None,

@@ -64,7 +64,7 @@ def render_chat(setup: ModelSetup, messages: Messages, arguments: RenderArgument
     request = validated(ChatCompletionRequest, fields)
     images = ChatImages(setup.image_encoder)
     text = chat_prompt(request, setup.conv_template, setup.engine_config, images)
-    add_special_tokens = request.add_special_tokens is True
+    add_special_tokens = images.add_special_tokens(request)
     if images and setup.tokenizer is not None:
         token_ids = images.token_ids(text, setup.tokenizer, add_special_tokens=add_special_tokens)
     else:

@@ -29,6 +29,7 @@ from mlc_native.serve.images import limits
 from mlc_native.serve.images.chat import ChatImages
 from mlc_native.serve.images.decoding import decoded_image
 from mlc_native.serve.images.encoder import ImageEncoder
+from mlc_native.serve.images.families import FAMILIES
 from mlc_native.serve.images.parts import ImageSource, image_source
 from mlc_native.serve.images.row_cache import EncodedImage, RowCache
 from mlc_native.serve.model_setup import load_tokenizer
@@ -362,3 +363,8 @@ def test_code_of_a_folder_does_not_run(tmp_path: Path) -> None:
     encoder = ImageEncoder.of_folder(folder)
     assert encoder is not None
     assert len(encoder.encode(ImageSource("here", RED), is_alone=True).rows) == 16
+
+
+def test_the_document_names_all_models() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "images.md").read_text()
+    assert [name for name in FAMILIES if f"`{name}`" not in text] == []

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from mlc_native.errors import invalid_request
+from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest
 from mlc_native.serve.data import Data, EmbeddingData, TokenData
 from mlc_native.serve.images.encoder import ImageEncoder
 from mlc_native.serve.images.parts import ImageSource, check_number_of_images, image_source
@@ -44,6 +45,15 @@ class ChatImages:
         self._encoder.check_supported(place)
         self._sources.append(image_source(part, place))
         check_number_of_images(len(self._sources))
+
+    def add_special_tokens(self, request: ChatCompletionRequest) -> bool:
+        """Whether special tokens are put around the prompt, if the template does not write them.
+
+        Unless the request says it, they are with images: the processors of transformers put them
+        there, and its tokenizers leave them out of chats.
+        """
+        asked = request.add_special_tokens
+        return bool(self) if asked is None else asked
 
     def token_ids(self, text: str, tokenizer: Tokenizer, *, add_special_tokens: bool) -> list[int]:
         """The tokens of a prompt. The image token stands for each row of an image.

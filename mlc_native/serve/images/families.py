@@ -33,6 +33,7 @@ class ImageFamily:
 FAMILIES: Mapping[str, ImageFamily] = {
     "aya_vision": ImageFamily("AyaVisionProcessor"),
     "deepseek_vl": ImageFamily("DeepseekVLProcessor"),
+    "deepseek_vl_hybrid": ImageFamily("DeepseekVLHybridProcessor"),
     "exaone4_5": ImageFamily("Exaone4_5_Processor"),
     "got_ocr2": ImageFamily("GotOcr2Processor"),
     "hyperclovax_vision_v2": ImageFamily("HyperCLOVAXVisionV2Processor"),
@@ -57,6 +58,7 @@ PIXTRAL = "PixtralProcessor"
 PROCESSORS: Mapping[str, tuple[str, str]] = {
     "AyaVisionProcessor": ("aya_vision", "AyaVisionProcessor"),
     "DeepseekVLProcessor": ("deepseek_vl", "DeepseekVLProcessor"),
+    "DeepseekVLHybridProcessor": ("deepseek_vl_hybrid", "DeepseekVLHybridProcessor"),
     "Exaone4_5_Processor": ("exaone4_5", "Exaone4_5_Processor"),
     "GotOcr2Processor": ("got_ocr2", "GotOcr2Processor"),
     "HyperCLOVAXVisionV2Processor": ("hyperclovax_vision_v2", "HyperCLOVAXVisionV2Processor"),

@@ -171,6 +171,15 @@ MODELS = {
         "<image_placeholder>",
         named={"image_token": "<image_placeholder>"},
     ),
+    "deepseek_vl_hybrid": Model(
+        "image-deepseek_vl_hybrid",
+        {"processor_class": "DeepseekVLHybridProcessor", "num_image_tokens": 16},
+        {"image_processor_type": "DeepseekVLHybridImageProcessor", "size": _SIZE, "min_size": 4,
+         "high_res_size": {"height": 16, "width": 16}},
+        ["<image_placeholder>"],
+        "<image_placeholder>",
+        named={"image_token": "<image_placeholder>"},
+    ),
     "janus": Model(
         "image-janus",
         {"processor_class": "JanusProcessor", "num_image_tokens": 16},

@@ -129,6 +129,32 @@ def test_rows_are_those_of_transformers(folders: Any, name: str, chat: str) -> N
     np.testing.assert_allclose(np.concatenate(ours), theirs, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("bos_in_template", [False, True])
+def test_special_tokens_are_those_of_transformers(tmp_path: Path, bos_in_template: bool) -> None:
+    """A tokenizer that begins texts with BOS; a processor also begins chats with it, once."""
+    folder = make_image_model("llava", tmp_path / "m")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    bos = {"SpecialToken": {"id": "<|bos|>", "type_id": 0}}
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    tokenizer["post_processor"] = {
+        "type": "TemplateProcessing", "single": [bos, text], "pair": [bos, text],
+        "special_tokens": {"<|bos|>": {"id": "<|bos|>", "ids": [256], "tokens": ["<|bos|>"]}},
+    }  # fmt: skip
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    if bos_in_template:
+        config = json.loads((folder / "tokenizer_config.json").read_text())
+        config["chat_template"] = "{{ bos_token }}" + config["chat_template"]
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    processor = load_processor(folder, "llava", 0)
+    processor.chat_template = processor.tokenizer.chat_template
+    theirs = processor.apply_chat_template(
+        CHATS["turns"], add_generation_prompt=True, tokenize=True, return_dict=True
+    )["input_ids"][0]
+    with MLCEngine(str(folder), "cpu", engine_config=EngineConfig(dtype="float32")) as engine:
+        assert engine.render_chat(CHATS["turns"]).token_ids == list(theirs)
+    assert theirs[0] == 256 != theirs[1]
+
+
 @torch.inference_mode()
 def greedy_after(model: Any, inputs: Any, answer: list[int]) -> list[int]:
     """The greedy token of transformers after a prompt and after each token of an answer."""
