@@ -11,6 +11,7 @@
 #include "engine_parts.h"
 #include "observe/event_trace.h"
 #include "observe/step_profiler.h"
+#include "request/input_row_ids.h"
 #include "request/queue_limit.h"
 #include "request/scheduler.h"
 #include "step/deliver.h"
@@ -56,6 +57,7 @@ class EngineImpl final : public Engine {
   std::shared_ptr<const TokenTable> token_table() const override { return loaded_.token_table; }
   std::shared_ptr<EngineGrammars> grammars() const override { return grammars_; }
   std::shared_ptr<EngineAdapters> adapters() const override { return adapters_; }
+  std::shared_ptr<InputRowIds> row_ids() const override { return row_ids_; }
   std::string JSONMetrics() const override { return estate_->metrics.AsJSONString(Gauges()); }
   void AuditPages() const override {
     AuditState(*estate_, kv_);
@@ -106,6 +108,7 @@ class EngineImpl final : public Engine {
   const std::shared_ptr<QueueLimit> queue_;
   const std::shared_ptr<EngineGrammars> grammars_;
   const std::shared_ptr<EngineAdapters> adapters_;
+  const std::shared_ptr<InputRowIds> row_ids_ = std::make_shared<InputRowIds>();
   PagedKvCache kv_;
   const std::unique_ptr<BatchDrafter> batch_drafter_;  // may be null
   const std::unique_ptr<TokenBlocks> token_blocks_;    // may be null
@@ -243,6 +246,7 @@ void EngineImpl::CheckAdmission(const Request& request) const {
   CheckRequest(request, request_limits());
   grammars_->Check(request);
   adapters_->Check(request);
+  row_ids_->Check(request);
   if (!request.generation_cfg.stop_strs.empty() && loaded_.token_table == nullptr) {
     throw InvalidRequest("stop_strs",
                          "\"stop_strs\" needs a model folder with tokenizer.json; this one has "
@@ -433,6 +437,7 @@ RequestLimits EngineImpl::request_limits() const {
           .max_pinned_length = MaxPinnedLength(),
           .generates = loaded_.model->metadata().generates,
           .embedding_size = loaded_.model->metadata().hidden_size,
+          .input_size = loaded_.model->metadata().input_size,
           .embedding = loaded_.defaults.embedding};
 }
 
@@ -466,6 +471,7 @@ RequestPtr Engine::CreateRequest(std::string id, std::vector<Data> inputs,
       std::move(id), std::move(inputs), std::move(generation_cfg), request_limits(),
       [&](Request* request) {
         adapters()->ResolveFor(request);
+        row_ids()->ResolveFor(request);
         grammars()->CompileFor(request, stop);
       },
       begins_turn);
@@ -474,9 +480,11 @@ RequestPtr Engine::CreateRequest(std::string id, std::vector<Data> inputs,
 RequestPtr Engine::CreateEmbeddingRequest(std::string id, std::vector<Data> inputs,
                                           const EmbeddingConfig& embedding,
                                           const GenerationConfig& service) const {
-  return mlc_native::CreateEmbeddingRequest(
-      std::move(id), std::move(inputs), embedding, service, request_limits(),
-      [&](Request* request) { adapters()->ResolveFor(request); });
+  return mlc_native::CreateEmbeddingRequest(std::move(id), std::move(inputs), embedding, service,
+                                            request_limits(), [&](Request* request) {
+                                              adapters()->ResolveFor(request);
+                                              row_ids()->ResolveFor(request);
+                                            });
 }
 
 void Engine::LoadAdapter(const std::string& name, const std::string& folder) const {

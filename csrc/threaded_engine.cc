@@ -128,6 +128,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
         std::move(id), std::move(inputs), std::move(generation_cfg), loaded->limits,
         [&](Request* request) {
           loaded->adapters->ResolveFor(request);
+          loaded->row_ids->ResolveFor(request);
           loaded->grammars->CompileFor(request, stop);
         },
         begins_turn);
@@ -137,9 +138,11 @@ class ThreadedEngineImpl final : public ThreadedEngine {
                                     const EmbeddingConfig& embedding,
                                     const GenerationConfig& service) override {
     const std::shared_ptr<const LoadedModel> loaded = Loaded();
-    return mlc_native::CreateEmbeddingRequest(
-        std::move(id), std::move(inputs), embedding, service, loaded->limits,
-        [&](Request* request) { loaded->adapters->ResolveFor(request); });
+    return mlc_native::CreateEmbeddingRequest(std::move(id), std::move(inputs), embedding, service,
+                                              loaded->limits, [&](Request* request) {
+                                                loaded->adapters->ResolveFor(request);
+                                                loaded->row_ids->ResolveFor(request);
+                                              });
   }
 
   void LoadAdapter(const std::string& name, const std::string& folder) override {

@@ -137,9 +137,9 @@ void EngineWorker::Load(const EngineConfig& config, LoadProgress progress) {
   options.load_progress = std::move(progress);
   options.log = options_.log;
   std::unique_ptr<Engine> engine = options_.factory(config, options);
-  options_.publish(std::make_shared<const LoadedModel>(
-      LoadedModel{engine->config(), engine->default_generation_config(), engine->request_limits(),
-                  engine->token_table(), engine->grammars(), engine->adapters()}));
+  options_.publish(std::make_shared<const LoadedModel>(LoadedModel{
+      engine->config(), engine->default_generation_config(), engine->request_limits(),
+      engine->token_table(), engine->grammars(), engine->adapters(), engine->row_ids()}));
   engine_ = std::move(engine);
 }
 

@@ -27,6 +27,7 @@
 #include "mlc_native/threaded_engine.h"
 #include "mlc_native/tokenizer.h"
 #include "observe/event_trace.h"
+#include "request/input_row_ids.h"
 #include "request/queue_limit.h"
 #include "request/request.h"
 #include "support/completion.h"
@@ -62,6 +63,7 @@ struct LoadedModel {
   std::shared_ptr<const TokenTable> token_table;
   std::shared_ptr<EngineGrammars> grammars;
   std::shared_ptr<EngineAdapters> adapters;
+  std::shared_ptr<InputRowIds> row_ids;
 };
 
 // Reports each distinct error once, up to a bound. Without memory, it reports what it can.

@@ -50,6 +50,7 @@ struct Multipliers {
   bool sqrt_hidden_size = false;      // scales the embeddings, rounded to the weights' type
   std::string_view root_if{};         // a yes or no: likewise, not rounded
   std::string_view embedding{};       // scales the embeddings
+  bool of_tokens_only = false;        // but no rows in their places
   std::string_view residual{};        // scales what a block adds; only with norms before blocks
   std::string_view attention{};       // scales q k^T, instead of 1 / sqrt(head_dim)
   bool attention_by_head = false;     // 1 / sqrt(head_dim) where that is absent

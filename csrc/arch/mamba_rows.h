@@ -90,6 +90,7 @@ constexpr ArchSpec FalconH1() {
           .out_bias = kAttentionBias,
           .ffn_bias = kMlpBias,
           .multipliers = {.embedding = "embedding_multiplier",
+                          .of_tokens_only = true,
                           .logits = "lm_head_multiplier",
                           .absent_logits = 1},
           .mamba = &kFalconMambaFields,

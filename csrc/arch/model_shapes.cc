@@ -270,6 +270,14 @@ float ModelConfig::EmbeddingScale(DType weights) const {
   return arch->multipliers.sqrt_hidden_size ? RoundedTo(weights, embedding_scale) : embedding_scale;
 }
 
+// What transformers multiplies before rows take the places of tokens, they have in them already.
+float ModelConfig::InputScale() const {
+  const Multipliers& multipliers = arch->multipliers;
+  const bool of_tokens_only =
+      multipliers.sqrt_hidden_size || multipliers.of_minicpm || multipliers.of_tokens_only;
+  return of_tokens_only ? 1 / residual_scale : embedding_scale;
+}
+
 float ModelConfig::LayerInputScale(DType weights) const {
   return RoundedTo(weights, std::sqrt(static_cast<float>(layer_inputs->size))) * kRootOfHalf;
 }

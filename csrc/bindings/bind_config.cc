@@ -231,6 +231,8 @@ void BindConfig(nb::module_& m) {
               "False: the model has no head, and embeds texts only.")
       .def_ro("embedding_size", &RequestLimits::embedding_size,
               "Numbers of an embedding; 0: the model gives none.")
+      .def_ro("input_size", &RequestLimits::input_size,
+              "Numbers of a row in place of a token; 0: the model takes tokens only.")
       .def_prop_ro(
           "pooling", [](const RequestLimits& self) { return ToString(self.embedding.pooling); },
           "Of embeddings whose requests name none.")

@@ -32,10 +32,25 @@ struct DeleteWithGil {
   }
 };
 
-std::vector<std::vector<int32_t>> RequestInputs(const Request& request) {
-  std::vector<std::vector<int32_t>> inputs;
-  for (const Data& data : request.inputs) inputs.push_back(std::get<TokenData>(data).token_ids);
-  return inputs;
+// Rows are a copy, so that nobody changes those of the request.
+nb::object CopyOfRows(const EmbeddingData& data) {
+  auto* const values = new std::vector<float>(*data.values);
+  nb::capsule owner(values, [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });
+  const auto num_rows = static_cast<size_t>(data.num_rows);
+  return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<2>>(
+      values->data(), {num_rows, values->size() / num_rows}, owner));
+}
+
+nb::list PiecesOf(const Request& request) {
+  nb::list pieces;
+  for (const Data& data : request.inputs) {
+    if (const auto* tokens = std::get_if<TokenData>(&data)) {
+      pieces.append(tokens->token_ids);
+    } else if (const auto* rows = std::get_if<EmbeddingData>(&data)) {
+      pieces.append(CopyOfRows(*rows));
+    }
+  }
+  return pieces;
 }
 
 std::vector<std::string> LogprobJsonStrs(const std::vector<SampleResult>& results,
@@ -161,16 +176,41 @@ std::vector<int32_t> CheckedTokenIds(const char* field, const std::vector<int64_
   return checked;
 }
 
-std::vector<Data> TokenInputs(const std::vector<int64_t>& token_ids) {
+std::vector<Data> RequestInputs(const std::vector<int64_t>& token_ids, const PlacedRows& rows) {
   std::vector<Data> inputs;
-  inputs.emplace_back(TokenData{CheckedTokenIds("prompt", token_ids)});
+  const auto add_tokens = [&](size_t begin, size_t end) {
+    if (begin == end && !rows.empty()) return;
+    TokenData& tokens = std::get<TokenData>(inputs.emplace_back(TokenData()));
+    tokens.token_ids.reserve(end - begin);
+    for (size_t i = begin; i < end; ++i) {
+      tokens.token_ids.push_back(CheckedTokenId("prompt", token_ids[i]));
+    }
+  };
+  size_t end = 0;  // of what has been added
+  for (const auto& [at, array] : rows) {
+    const size_t num_rows = array.shape(0);
+    const auto begin = static_cast<size_t>(at);
+    if (at < 0 || begin < end || begin > token_ids.size() || num_rows > token_ids.size() - begin) {
+      throw InvalidRequest(
+          "embeddings", "Rows must take the places of tokens of the prompt, one after another: " +
+                            std::to_string(num_rows) + " rows from " + std::to_string(at) +
+                            " on of " + std::to_string(token_ids.size()) + " tokens");
+    }
+    add_tokens(end, begin);
+    inputs.emplace_back(EmbeddingData{.num_rows = static_cast<int64_t>(num_rows),
+                                      .values = std::make_shared<const std::vector<float>>(
+                                          array.data(), array.data() + num_rows * array.shape(1))});
+    end = begin + num_rows;
+  }
+  add_tokens(end, token_ids.size());
   return inputs;
 }
 
 void BindData(nb::module_& m) {
   nb::class_<Request>(m, "Request", "A validated request. Immutable.")
       .def_ro("id", &Request::id)
-      .def_prop_ro("inputs", &RequestInputs)
+      .def_prop_ro("inputs", &PiecesOf, nb::sig("def inputs(self) -> list"),
+                   "Lists of token ids, and arrays [n, hidden_size] of rows in place of tokens.")
       .def_prop_ro("generation_config",
                    [](const Request& self) { return GenerationConfig(self.generation_cfg); })
       .def_prop_ro("prompt_len", &Request::prompt_len);

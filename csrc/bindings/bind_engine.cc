@@ -90,24 +90,26 @@ void BindEngine(nb::module_& m) {
       .def(
           "create_request",
           [](const PyEngine& self, std::string id, const std::vector<int64_t>& token_ids,
-             const GenerationConfig& config, bool begins_turn,
-             const std::stop_source* cancellation) {
+             const GenerationConfig& config, bool begins_turn, const std::stop_source* cancellation,
+             const PlacedRows& rows) {
             return CreateEngineRequest(*self.engine, std::move(id), token_ids, config, begins_turn,
-                                       cancellation);
+                                       cancellation, rows);
           },
           "id"_a, "token_ids"_a, "generation_config"_a.lock(), "begins_turn"_a = false,
-          "cancellation"_a.none() = nb::none(),
+          "cancellation"_a.none() = nb::none(), "embeddings"_a = PlacedRows(),
           "Validates, and compiles a grammar without the GIL. Raises InvalidRequest, "
           "InvalidConfig.")
       .def(
           "create_embedding_request",
           [](const PyEngine& self, std::string id, const std::vector<int64_t>& token_ids,
              const std::optional<std::string>& pooling, std::optional<int64_t> dimensions,
-             std::optional<bool> normalize, const GenerationConfig& service) {
+             std::optional<bool> normalize, const GenerationConfig& service,
+             const PlacedRows& rows) {
             return CreateEngineEmbeddingRequest(*self.engine, std::move(id), token_ids, pooling,
-                                                dimensions, normalize, service);
+                                                dimensions, normalize, service, rows);
           },
           "id"_a, "token_ids"_a, "pooling"_a, "dimensions"_a, "normalize"_a, "service"_a.lock(),
+          "embeddings"_a = PlacedRows(),
           "A request for the embedding of the tokens; None is what the model folder says. Raises "
           "InvalidRequest.")
       .def(

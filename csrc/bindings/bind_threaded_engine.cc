@@ -58,11 +58,12 @@ void BindThreadedEngine(nb::module_& m) {
       .def("reset", &ThreadedEngine::Reset, ReleaseGil())
       .def("create_request", &CreateEngineRequest<ThreadedEngine>, "id"_a, "token_ids"_a,
            "generation_config"_a.lock(), "begins_turn"_a = false,
-           "cancellation"_a.none() = nb::none(),
+           "cancellation"_a.none() = nb::none(), "embeddings"_a = PlacedRows(),
            "Validates against the loaded model, and compiles a grammar without the GIL. Raises "
            "InvalidRequest, InvalidConfig.")
       .def("create_embedding_request", &CreateEngineEmbeddingRequest<ThreadedEngine>, "id"_a,
            "token_ids"_a, "pooling"_a, "dimensions"_a, "normalize"_a, "service"_a.lock(),
+           "embeddings"_a = PlacedRows(),
            "A request for the embedding of the tokens; None is what the model folder says. Raises "
            "InvalidRequest.")
       .def(

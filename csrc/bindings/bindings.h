@@ -6,6 +6,7 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 
 #include <memory>
 #include <optional>
@@ -49,38 +50,44 @@ Log WrapLog(nanobind::object callable);
 // a value that cannot be a token id.
 std::vector<int32_t> CheckedTokenIds(const char* field, const std::vector<int64_t>& token_ids);
 
-// The same as the inputs of a request.
-std::vector<Data> TokenInputs(const std::vector<int64_t>& token_ids);
+// Rows in place of the tokens of a prompt from a position on: [num_rows, input_size].
+using RowArray = nanobind::ndarray<const float, nanobind::ndim<2>, nanobind::c_contig,
+                                   nanobind::device::cpu, nanobind::ro>;
+using PlacedRows = std::vector<std::pair<int64_t, RowArray>>;
 
-// AnyEngine::CreateRequest. Releases the GIL if there is a grammar to compile. The cancellation may
-// be null.
+// The inputs of a request: tokens, and copies of the rows. Needs no GIL. Throws InvalidRequest for
+// rows that are not ascending places of the prompt, and for what cannot be a token id elsewhere.
+std::vector<Data> RequestInputs(const std::vector<int64_t>& token_ids, const PlacedRows& rows);
+
+// AnyEngine::CreateRequest. Releases the GIL if there are rows to copy or a grammar to compile. The
+// cancellation may be null.
 template <typename AnyEngine>
 std::shared_ptr<Request> CreateEngineRequest(AnyEngine& engine, std::string id,
                                              const std::vector<int64_t>& token_ids,
                                              const GenerationConfig& config, bool begins_turn,
-                                             const std::stop_source* cancellation) {
-  std::vector<Data> inputs = TokenInputs(token_ids);
+                                             const std::stop_source* cancellation,
+                                             const PlacedRows& rows) {
   GenerationConfig own_config = config;  // the object may change once the GIL is released
   const std::stop_token stop =
       cancellation != nullptr ? cancellation->get_token() : std::stop_token();
   std::optional<ReleasedGil> release;
-  if (own_config.response_format.is_constrained()) release.emplace();
+  if (!rows.empty() || own_config.response_format.is_constrained()) release.emplace();
   return std::const_pointer_cast<Request>(engine.CreateRequest(
-      std::move(id), std::move(inputs), std::move(own_config), begins_turn, stop));
+      std::move(id), RequestInputs(token_ids, rows), std::move(own_config), begins_turn, stop));
 }
 
 // The same for a request that embeds its tokens; None is what the model folder says.
 template <typename AnyEngine>
-std::shared_ptr<Request> CreateEngineEmbeddingRequest(AnyEngine& engine, std::string id,
-                                                      const std::vector<int64_t>& token_ids,
-                                                      const std::optional<std::string>& pooling,
-                                                      std::optional<int64_t> dimensions,
-                                                      std::optional<bool> normalize,
-                                                      const GenerationConfig& service) {
+std::shared_ptr<Request> CreateEngineEmbeddingRequest(
+    AnyEngine& engine, std::string id, const std::vector<int64_t>& token_ids,
+    const std::optional<std::string>& pooling, std::optional<int64_t> dimensions,
+    std::optional<bool> normalize, const GenerationConfig& service, const PlacedRows& rows) {
   EmbeddingConfig config{.dimensions = dimensions, .normalize = normalize};
   if (pooling) config.pooling = ParsePooling(*pooling);
-  return std::const_pointer_cast<Request>(
-      engine.CreateEmbeddingRequest(std::move(id), TokenInputs(token_ids), config, service));
+  std::optional<ReleasedGil> release;
+  if (!rows.empty()) release.emplace();
+  return std::const_pointer_cast<Request>(engine.CreateEmbeddingRequest(
+      std::move(id), RequestInputs(token_ids, rows), config, service));
 }
 
 }  // namespace mlc_native::bindings

@@ -10,9 +10,11 @@ namespace mlc_native {
 struct CacheSpace {
   int64_t salt;     // GenerationConfig::cache_salt
   int64_t adapter;  // the id of the adapter; 0: none
+  int64_t rows;     // the round of the ids of rows (InputRowIds); 0 without any
 
-  // A salt alone is the space of what the model computes without an adapter.
-  constexpr CacheSpace(int64_t salt = 0, int64_t adapter = 0) : salt(salt), adapter(adapter) {}
+  // A salt alone is the space of what the model computes of tokens without an adapter.
+  constexpr CacheSpace(int64_t salt = 0, int64_t adapter = 0, int64_t rows = 0)
+      : salt(salt), adapter(adapter), rows(rows) {}
 
   auto operator<=>(const CacheSpace&) const = default;
 };

@@ -38,6 +38,20 @@ void CheckTokens(const ForwardBatch& batch) {
   }
 }
 
+void CheckInputRows(const ForwardBatch& batch, const BatchLimits& limits) {
+  int32_t end = 0;
+  for (const InputRows& rows : batch.input_rows) {
+    MLC_CHECK(limits.draft_input_size == 0) << "rows for a draft head";
+    MLC_CHECK(rows.first_row >= end && rows.num_rows > 0 &&
+              rows.num_rows <= std::ssize(batch.token_ids) - rows.first_row)
+        << rows.num_rows << " rows from " << rows.first_row << " on";
+    end = rows.first_row + rows.num_rows;
+    for (int32_t row = rows.first_row; row < end; ++row) {
+      MLC_CHECK(batch.token_ids[static_cast<size_t>(row)] == 0) << "row " << row << " has a token";
+    }
+  }
+}
+
 void CheckHiddenStates(const HiddenStates& hidden, int64_t num_rows, const BatchLimits& limits) {
   if (hidden.rows.empty()) return;
   MLC_CHECK(limits.num_streams > 0) << "the model gives no hidden states";
@@ -95,6 +109,7 @@ void CheckBatch(const ForwardBatch& batch, const BatchLimits& limits) {
     MLC_CHECK(logits_row >= 0 && logits_row < num_rows) << "logits row " << logits_row;
   }
   CheckTokens(batch);
+  CheckInputRows(batch, limits);
   CheckHiddenStates(batch.hidden, num_rows, limits);
   CheckDraftInput(batch.draft, num_rows, limits);
 }

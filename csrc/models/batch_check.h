@@ -16,8 +16,9 @@ struct BatchLimits {
   int64_t draft_input_size = 0;  // of a draft head's row: what it reads of its target; 0: no head
 };
 
-// Throws InternalError for sizes beyond the limits, for slices with gaps or without pages, and for
-// hidden states that the model lacks. Does not check ids and page numbers.
+// Throws InternalError for sizes beyond the limits, for slices with gaps or without pages, for rows
+// in place of tokens that are not there, and for hidden states that the model lacks. Does not check
+// ids and page numbers.
 MLC_NATIVE_PRIVATE_API void CheckBatch(const ForwardBatch& batch, const BatchLimits& limits);
 
 }  // namespace mlc_native

@@ -78,6 +78,15 @@ void Transformer::Ops::GatherEmbeddings(const Activations& out) {
   } else {
     kernels::GatherRows(model_.cpu_, weights.embeddings, args);
   }
+  const float scale = config_.InputScale();
+  for (const InputRows& rows : batch_.input_rows) {
+    const int64_t size = config_.hidden_size;
+    for (int64_t row = 0; row < rows.num_rows; ++row) {
+      std::transform(rows.values + row * size, rows.values + (row + 1) * size,
+                     out.data + (rows.first_row + row) * out.width,
+                     [scale](float x) { return x * scale; });
+    }
+  }
   if (weights.positions.data == nullptr) return;
   kernels::GatherRows(
       model_.cpu_, weights.positions,

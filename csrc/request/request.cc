@@ -1,6 +1,7 @@
 #include "request/request.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <random>
 #include <string>
@@ -11,21 +12,90 @@
 namespace mlc_native {
 namespace {
 
-void AppendInput(const Data& input, size_t index, std::vector<int32_t>* token_ids) {
-  const auto* tokens = std::get_if<TokenData>(&input);
-  if (tokens == nullptr) {
-    throw InvalidRequest("inputs", "inputs[" + std::to_string(index) +
-                                       "] is text; tokenize it first and pass TokenData (the "
+std::string InputName(size_t index) { return "inputs[" + std::to_string(index) + "]"; }
+
+void CheckRows(const EmbeddingData& data, size_t index, int64_t input_size) {
+  const auto refuse = [&](const std::string& what) {
+    throw InvalidRequest("inputs", InputName(index) + what);
+  };
+  if (input_size == 0) {
+    refuse(" is EmbeddingData, but the model takes token ids only");
+  }
+  const int64_t num_values = data.values != nullptr ? std::ssize(*data.values) : 0;
+  if (data.num_rows < 1) refuse(" must have at least 1 row, got " + std::to_string(data.num_rows));
+  // Neither product can overflow: memory holds the values.
+  if (num_values / input_size != data.num_rows || num_values % input_size != 0) {
+    refuse(" must have " + std::to_string(input_size) +
+           " numbers per row, the model's hidden size, got " + std::to_string(num_values) + " in " +
+           std::to_string(data.num_rows) + " rows");
+  }
+  const auto wrong =
+      std::ranges::find_if_not(*data.values, [](float x) { return std::isfinite(x); });
+  if (wrong != data.values->end()) {
+    refuse(" must be finite, row " + std::to_string((wrong - data.values->begin()) / input_size) +
+           " is not");
+  }
+}
+
+void AppendInput(const Data& input, size_t index, int64_t input_size, Request* request) {
+  std::vector<int32_t>& token_ids = request->prompt_token_ids;
+  if (const auto* tokens = std::get_if<TokenData>(&input)) {
+    token_ids.insert(token_ids.end(), tokens->token_ids.begin(), tokens->token_ids.end());
+  } else if (const auto* rows = std::get_if<EmbeddingData>(&input)) {
+    CheckRows(*rows, index, input_size);
+    request->prompt_rows.push_back(
+        {.begin = std::ssize(token_ids), .num_rows = rows->num_rows, .values = rows->values});
+    token_ids.resize(token_ids.size() + static_cast<size_t>(rows->num_rows), kFirstInputRow);
+  } else {
+    throw InvalidRequest("inputs", InputName(index) +
+                                       " is text; tokenize it first and pass TokenData (the "
                                        "engine serves token ids only)");
   }
-  token_ids->insert(token_ids->end(), tokens->token_ids.begin(), tokens->token_ids.end());
 }
 
 // Keeps the last tokens. What is out of range is refused later.
-void TruncatePrompt(const std::optional<int64_t>& max_tokens, std::vector<int32_t>* token_ids) {
+void TruncatePrompt(int64_t input_size, Request* request) {
+  const std::optional<int64_t>& max_tokens = request->generation_cfg.truncate_prompt_tokens;
   if (!max_tokens || *max_tokens < 1) return;
-  const int64_t num_dropped = std::ssize(*token_ids) - *max_tokens;
-  if (num_dropped > 0) token_ids->erase(token_ids->begin(), token_ids->begin() + num_dropped);
+  std::vector<int32_t>& token_ids = request->prompt_token_ids;
+  const int64_t num_dropped = std::ssize(token_ids) - *max_tokens;
+  if (num_dropped <= 0) return;
+  token_ids.erase(token_ids.begin(), token_ids.begin() + num_dropped);
+  std::erase_if(request->prompt_rows,
+                [&](const PromptRows& rows) { return rows.end() <= num_dropped; });
+  for (PromptRows& rows : request->prompt_rows) {
+    const int64_t num_cut = std::max<int64_t>(num_dropped - rows.begin, 0);
+    rows.begin += num_cut - num_dropped;
+    rows.num_rows -= num_cut;
+    rows.first_value += num_cut * input_size;
+  }
+}
+
+// What needs the tokens of the whole prompt.
+void CheckUsesOfRows(const Request& request) {
+  if (request.prompt_rows.empty()) return;
+  const auto refuse = [](const char* field) {
+    throw InvalidRequest(field, "\"" + std::string(field) +
+                                    "\" needs a prompt of tokens; this one has EmbeddingData");
+  };
+  if (request.generation_cfg.prompt_logprobs) refuse("prompt_logprobs");
+  if (request.generation_cfg.debug_config.pinned_system_prompt) refuse("pinned_system_prompt");
+}
+
+// Refuses tokens outside the vocabulary. Rows have been checked.
+void CheckTokens(const Request& request, int64_t vocab_size) {
+  const std::vector<int32_t>& prompt = request.prompt_token_ids;
+  auto rows = request.prompt_rows.begin();
+  for (int64_t i = 0; i < std::ssize(prompt); ++i) {
+    if (rows != request.prompt_rows.end() && i == rows->begin) {
+      i = rows++->end() - 1;
+      continue;
+    }
+    const int32_t id = prompt[static_cast<size_t>(i)];
+    if (id >= 0 && id < vocab_size) continue;
+    throw InvalidRequest("prompt", "Token " + std::to_string(i) + " of the prompt must be in [0, " +
+                                       std::to_string(vocab_size) + "), got " + std::to_string(id));
+  }
 }
 
 std::string Reason(const RequestLimits& limits) {
@@ -70,16 +140,16 @@ GenerationConfig ServiceOf(const GenerationConfig& config) {
 
 // Flattens the inputs. The request is not checked yet.
 std::shared_ptr<Request> NewRequest(std::string id, std::vector<Data> inputs,
-                                    GenerationConfig generation_cfg) {
+                                    GenerationConfig generation_cfg, int64_t input_size) {
   if (id.empty()) throw InvalidRequest("id", "The request id must not be empty");
   auto request = std::make_shared<Request>();
   request->id = std::move(id);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    AppendInput(inputs[i], i, &request->prompt_token_ids);
+    AppendInput(inputs[i], i, input_size, request.get());
   }
   request->inputs = std::move(inputs);
   request->generation_cfg = std::move(generation_cfg);
-  TruncatePrompt(request->generation_cfg.truncate_prompt_tokens, &request->prompt_token_ids);
+  TruncatePrompt(input_size, request.get());
   return request;
 }
 
@@ -122,13 +192,9 @@ void CheckRequest(const Request& request, const RequestLimits& limits) {
                                        std::to_string(limits.max_sequence_length) + Reason(limits) +
                                        ".");
   }
-  for (size_t i = 0; i < prompt.size(); ++i) {
-    if (prompt[i] >= 0 && prompt[i] < limits.vocab_size) continue;
-    throw InvalidRequest("prompt", "Token " + std::to_string(i) + " of the prompt must be in [0, " +
-                                       std::to_string(limits.vocab_size) + "), got " +
-                                       std::to_string(prompt[i]));
-  }
+  CheckTokens(request, limits.vocab_size);
   request.generation_cfg.Validate(limits.vocab_size);
+  CheckUsesOfRows(request);
   if (request.embedding) {
     CheckEmbedding(*request.embedding, limits);
   } else if (!limits.generates) {
@@ -149,7 +215,8 @@ void CheckRequest(const Request& request, const RequestLimits& limits) {
 RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationConfig generation_cfg,
                          const RequestLimits& limits, const CompleteRequest& complete,
                          bool begins_turn) {
-  const auto request = NewRequest(std::move(id), std::move(inputs), std::move(generation_cfg));
+  const auto request =
+      NewRequest(std::move(id), std::move(inputs), std::move(generation_cfg), limits.input_size);
   request->begins_turn = begins_turn;
   CheckRequest(*request, limits);
   if (!request->generation_cfg.seed) request->generation_cfg.seed = RandomSeed();
@@ -160,7 +227,8 @@ RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationCon
 RequestPtr CreateEmbeddingRequest(std::string id, std::vector<Data> inputs,
                                   const EmbeddingConfig& embedding, const GenerationConfig& service,
                                   const RequestLimits& limits, const CompleteRequest& complete) {
-  const auto request = NewRequest(std::move(id), std::move(inputs), ServiceOf(service));
+  const auto request =
+      NewRequest(std::move(id), std::move(inputs), ServiceOf(service), limits.input_size);
   request->embedding = Resolved(embedding, limits.embedding);
   CheckRequest(*request, limits);
   if (complete) complete(request.get());

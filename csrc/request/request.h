@@ -18,6 +18,7 @@ namespace mlc_native {
 
 class AdapterLoader;
 class CompiledGrammar;
+class InputRowIds;
 class ModelAdapter;
 class Retokenizer;
 class TokenTable;
@@ -30,13 +31,29 @@ struct RequestAdapter {
   std::shared_ptr<const AdapterLoader> loader;  // of the model that it is for
 };
 
+// Rows of a prompt that are not of tokens: positions [begin, begin + num_rows).
+struct PromptRows {
+  int64_t begin = 0;
+  int64_t num_rows = 0;
+  // Of EmbeddingData, of which the first ones may be cut off.
+  std::shared_ptr<const std::vector<float>> values;
+  int64_t first_value = 0;
+
+  int64_t end() const { return begin + num_rows; }
+};
+
 // Python shares it with C++: a Python object refers to the same owners, so that the last of them is
 // free to go without the GIL.
 struct Request : std::enable_shared_from_this<Request> {
   std::string id;
-  std::vector<Data> inputs;               // as given
-  std::vector<int32_t> prompt_token_ids;  // all inputs flattened; never empty
-  GenerationConfig generation_cfg;        // validated, seed filled in
+  std::vector<Data> inputs;  // as given
+  // All inputs flattened; never empty. Rows of EmbeddingData have ids from kFirstInputRow on.
+  std::vector<int32_t> prompt_token_ids;
+  std::vector<PromptRows> prompt_rows;  // those rows, ascending
+  // Whose ids they have (InputRowIds), and of which round; null until they have any.
+  std::shared_ptr<const InputRowIds> row_ids;
+  int64_t row_round = 0;
+  GenerationConfig generation_cfg;  // validated, seed filled in
   // The answer is a turn of a chat, thus a text of its own: it loses the leading space that the
   // tokenizer's decoder strips from texts. A continuation of the prompt keeps it.
   bool begins_turn = false;
@@ -68,7 +85,7 @@ struct Request : std::enable_shared_from_this<Request> {
   }
   // What its tokens' keys and values depend on besides the tokens.
   CacheSpace cache_space() const {
-    return {generation_cfg.cache_salt, adapter != nullptr ? adapter->id : 0};
+    return {generation_cfg.cache_salt, adapter != nullptr ? adapter->id : 0, row_round};
   }
   int64_t prompt_len() const { return static_cast<int64_t>(prompt_token_ids.size()); }
   bool embeds(Pooling pooling) const { return embedding && embedding->pooling == pooling; }
@@ -81,18 +98,20 @@ int64_t MaxAnswers(const RequestLimits& limits);
 void CheckPin(int64_t prompt_len, const RequestLimits& limits);
 
 // Throws InvalidRequest when the request can never be served: empty or too long prompt, token ids
-// outside the vocabulary, invalid generation config, n above MaxAnswers, a prompt to be pinned that
-// CheckPin refuses, an answer of a model without a head, or an embedding that the model does not
-// give. A prompt of exactly max_sequence_length tokens is served.
+// outside the vocabulary, rows that the model does not take, invalid generation config, n above
+// MaxAnswers, a prompt to be pinned that CheckPin refuses, an answer of a model without a head, or
+// an embedding that the model does not give. A prompt of exactly max_sequence_length tokens is
+// served.
 void CheckRequest(const Request& request, const RequestLimits& limits);
 
-// Fills in the adapter and the grammar of a request that is right otherwise, or is_aborted; may
-// take seconds.
+// Fills in the adapter, the ids of rows and the grammar of a request that is right otherwise, or
+// is_aborted; may take seconds.
 using CompleteRequest = std::function<void(Request*)>;
 
 // Flattens the inputs and checks the request. Throws InvalidRequest, also for an empty id and for
 // untokenized text. Fills in a random seed when none is given. Without
-// `complete` no engine takes a request that names an adapter or whose answer is constrained.
+// `complete` no engine takes a request that names an adapter, has rows or whose answer is
+// constrained.
 // begins_turn: see Request.
 RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationConfig generation_cfg,
                          const RequestLimits& limits, const CompleteRequest& complete = {},

@@ -13,6 +13,7 @@ namespace mlc_native {
 void StepBatch::Clear() {
   token_ids_.clear();
   sequences_.clear();
+  input_rows_.clear();
   logits_rows_.clear();
   token_rows_.clear();
   rows_.clear();
@@ -63,8 +64,27 @@ void StepBatch::AddInputs(const PlannedSlice& slice) {
   const int64_t known = std::min<int64_t>(end, std::ssize(entry.tokens));
   token_ids_.insert(token_ids_.end(), entry.tokens.begin() + position,
                     entry.tokens.begin() + known);
+  if (!entry.rstate->request->prompt_rows.empty()) AddInputRows(entry, known);
   if (known < end) token_ids_.push_back(PendingToken(entry.pending_rows.back()));
   AddDrafts(slice);
+}
+
+// Those among the tokens from kv_len to `end`, which have been added.
+void StepBatch::AddInputRows(const RequestStateEntry& entry, int64_t end) {
+  const int64_t position = entry.mstate.kv_len;
+  const int64_t first_row = std::ssize(token_ids_) - (end - position);
+  for (const PromptRows& rows : entry.rstate->request->prompt_rows) {
+    const int64_t from = std::max(rows.begin, position);
+    const int64_t num_rows = std::min(rows.end(), end) - from;
+    if (num_rows <= 0) continue;
+    const int64_t width = (std::ssize(*rows.values) - rows.first_value) / rows.num_rows;
+    const int64_t row = first_row + from - position;
+    input_rows_.push_back(
+        {.first_row = static_cast<int32_t>(row),
+         .num_rows = static_cast<int32_t>(num_rows),
+         .values = rows.values->data() + rows.first_value + (from - rows.begin) * width});
+    std::fill_n(token_ids_.begin() + row, num_rows, 0);
+  }
 }
 
 void StepBatch::AddDrafts(const PlannedSlice& slice) {

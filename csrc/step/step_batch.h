@@ -51,7 +51,10 @@ class StepBatch {
   void Add(const PlannedSlice& slice, const PagedKvCache& kv, TokenBlock block = {});
 
   ForwardBatch forward() const {
-    return {.token_ids = token_ids_, .sequences = sequences_, .logits_rows = logits_rows_};
+    return {.token_ids = token_ids_,
+            .sequences = sequences_,
+            .logits_rows = logits_rows_,
+            .input_rows = input_rows_};
   }
   // How a token is drawn from each row; as rows().
   std::span<TokenRow> token_rows() { return token_rows_; }
@@ -74,6 +77,7 @@ class StepBatch {
 
  private:
   void AddInputs(const PlannedSlice& slice);
+  void AddInputRows(const RequestStateEntry& entry, int64_t end);
   void AddDrafts(const PlannedSlice& slice);
   void AddPooledRows(const PlannedSlice& slice);
   void AddScoredRows(const PlannedSlice& slice, int64_t end);
@@ -85,8 +89,9 @@ class StepBatch {
 
   std::vector<int32_t> token_ids_;        // [num_rows]
   std::vector<SequenceSlice> sequences_;  // one per slice
-  std::vector<int32_t> logits_rows_;      // as rows_
-  std::vector<TokenRow> token_rows_;      // as rows_
+  std::vector<InputRows> input_rows_;
+  std::vector<int32_t> logits_rows_;  // as rows_
+  std::vector<TokenRow> token_rows_;  // as rows_
   std::vector<Row> rows_;
   std::vector<Pooled> pooled_;
   std::deque<TokenCounts> draft_counts_;  // of rows behind draft tokens; their addresses stay

@@ -181,7 +181,8 @@ HiddenStates StepPipeline::Watch(const StepPlan& plan) {
   int64_t first_row = 0;
   for (const PlannedSlice& slice : plan.slices) {
     const RequestStateEntry& entry = *slice.entry;
-    if (entry.rstate->may_draft) {
+    // A head knows tokens only.
+    if (entry.rstate->may_draft && entry.rstate->request->prompt_rows.empty()) {
       watched_.push_back({.sequence_id = entry.mstate.internal_id,
                           .space = entry.rstate->request->cache_space(),
                           .tokens = &entry.tokens,

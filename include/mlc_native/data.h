@@ -33,6 +33,7 @@ struct RequestLimits {
   std::optional<int64_t> max_pinned_length = {};
   bool generates = true;          // false: it has no head, and embeds texts only
   int64_t embedding_size = 0;     // numbers of an embedding; 0: the model gives none
+  int64_t input_size = 0;         // numbers of a row of EmbeddingData; 0: it takes tokens only
   EmbeddingDefaults embedding{};  // of its folder
 };
 
@@ -52,7 +53,20 @@ struct TokenData {
   std::vector<int32_t> token_ids;
 };
 
-using Data = std::variant<TextData, TokenData>;
+// Rows that the model reads in place of the embeddings of tokens: what the vision tower of a model
+// makes of an image, or a learned prompt. They are what transformers calls inputs_embeds. A row
+// counts as a token, and may be cached, computed in chunks and computed again as one.
+struct EmbeddingData {
+  int64_t num_rows = 0;
+  std::shared_ptr<const std::vector<float>>
+      values;  // [num_rows, RequestLimits::input_size], finite
+};
+
+// Among the tokens of a sequence, ids from here on are rows of EmbeddingData.
+inline constexpr int32_t kFirstInputRow = int32_t{1} << 30;
+constexpr bool IsInputRow(int32_t token_id) { return token_id >= kFirstInputRow; }
+
+using Data = std::variant<TextData, TokenData, EmbeddingData>;
 
 enum class FinishReason { kStop, kLength, kAbort, kError, kTimeout };
 

@@ -27,6 +27,7 @@ namespace mlc_native {
 
 class Drafter;
 class EngineAdapters;
+class InputRowIds;
 class EngineGrammars;
 class EventTraceRecorder;
 class QueueLimit;
@@ -112,6 +113,7 @@ class MLC_NATIVE_API Engine {
   virtual std::shared_ptr<const TokenTable> token_table() const = 0;
   virtual std::shared_ptr<EngineGrammars> grammars() const = 0;  // never null
   virtual std::shared_ptr<EngineAdapters> adapters() const = 0;  // never null
+  virtual std::shared_ptr<InputRowIds> row_ids() const = 0;      // never null
   virtual std::string JSONMetrics() const = 0;
   // Keeps a prompt in the prefix cache until it is unpinned or the engine is reset. All its tokens
   // must be in the cache: serve it before (debug_config.pinned_system_prompt pins while serving).

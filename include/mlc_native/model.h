@@ -144,10 +144,19 @@ struct DraftInput {
   int64_t num_guessed = 0;  // tokens of the draft so far; 0 with the states of the target
 };
 
+// Rows of the batch that are not of tokens: the model reads them in place of embeddings. The token
+// ids of these rows are 0. `values` are read before the call returns.
+struct InputRows {
+  int32_t first_row = 0;
+  int32_t num_rows = 0;
+  const float* values = nullptr;  // [num_rows, ModelMetadata::input_size]
+};
+
 struct ForwardBatch {
   std::span<const int32_t> token_ids;        // [num_rows]
   std::span<const SequenceSlice> sequences;  // in row order, without gaps
   std::span<const int32_t> logits_rows;      // [num_logits], ascending rows whose logits are wanted
+  std::span<const InputRows> input_rows{};   // ascending; of a model whose metadata has input_size
   HiddenStates hidden{};                     // of a model whose metadata has hidden_size
   DraftInput draft{};                        // of a model whose metadata has draft_head
   TokenMemory* tokens = nullptr;             // of all places and blocks of the step
@@ -317,6 +326,6 @@ MLC_NATIVE_API std::unique_ptr<Model> LoadModel(const ModelSource& source);
 // mlc_native::ModelSource*)` and `extern "C" int mlc_native_plugin_abi()`, which returns
 // kModelPluginAbi. That number changes with ModelSource, Model and every type that they use. The
 // caller owns the model; the library stays loaded while the model lives. Exceptions pass through.
-inline constexpr int kModelPluginAbi = 21;
+inline constexpr int kModelPluginAbi = 22;
 
 }  // namespace mlc_native

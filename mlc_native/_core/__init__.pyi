@@ -1,7 +1,10 @@
 """The C++ engine of mlc_native."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import numpy
+from numpy.typing import NDArray
 
 from mlc_native._core import testing as testing
 from mlc_native.errors import (
@@ -92,6 +95,10 @@ class RequestLimits:
         """Numbers of an embedding; 0: the model gives none."""
 
     @property
+    def input_size(self) -> int:
+        """Numbers of a row in place of a token; 0: the model takes tokens only."""
+
+    @property
     def pooling(self) -> str:
         """Of embeddings whose requests name none."""
 
@@ -161,7 +168,10 @@ class Request:
     def id(self) -> str: ...
 
     @property
-    def inputs(self) -> list[list[int]]: ...
+    def inputs(self) -> list:
+        """
+        Lists of token ids, and arrays [n, hidden_size] of rows in place of tokens.
+        """
 
     @property
     def generation_config(self) -> GenerationConfig: ...
@@ -464,12 +474,12 @@ class Engine:
     def create(config_json: str, device: str, callback: object | None = None, trace_recorder: EventTraceRecorder | None = None, progress: object | None = None, log: object | None = None) -> Engine:
         """Loads the model named in the config. Raises InvalidConfig, LoadError."""
 
-    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig, begins_turn: bool = False, cancellation: Cancellation | None = None) -> Request:
+    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig, begins_turn: bool = False, cancellation: Cancellation | None = None, embeddings: Sequence[tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]]] = []) -> Request:
         """
         Validates, and compiles a grammar without the GIL. Raises InvalidRequest, InvalidConfig.
         """
 
-    def create_embedding_request(self, id: str, token_ids: Sequence[int], pooling: str | None, dimensions: int | None, normalize: bool | None, service: GenerationConfig) -> Request:
+    def create_embedding_request(self, id: str, token_ids: Sequence[int], pooling: str | None, dimensions: int | None, normalize: bool | None, service: GenerationConfig, embeddings: Sequence[tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]]] = []) -> Request:
         """
         A request for the embedding of the tokens; None is what the model folder says. Raises InvalidRequest.
         """
@@ -536,12 +546,12 @@ class ThreadedEngine:
 
     def reset(self) -> None: ...
 
-    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig, begins_turn: bool = False, cancellation: Cancellation | None = None) -> Request:
+    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig, begins_turn: bool = False, cancellation: Cancellation | None = None, embeddings: Sequence[tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]]] = []) -> Request:
         """
         Validates against the loaded model, and compiles a grammar without the GIL. Raises InvalidRequest, InvalidConfig.
         """
 
-    def create_embedding_request(self, id: str, token_ids: Sequence[int], pooling: str | None, dimensions: int | None, normalize: bool | None, service: GenerationConfig) -> Request:
+    def create_embedding_request(self, id: str, token_ids: Sequence[int], pooling: str | None, dimensions: int | None, normalize: bool | None, service: GenerationConfig, embeddings: Sequence[tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]]] = []) -> Request:
         """
         A request for the embedding of the tokens; None is what the model folder says. Raises InvalidRequest.
         """

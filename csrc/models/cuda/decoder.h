@@ -18,6 +18,7 @@
 #include "kernels/cuda/adapters.h"
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/kernels.h"
+#include "mlc_native/model.h"
 #include "models/cuda/cuda_weights.h"
 #include "models/cuda/device_recurrent.h"
 #include "models/cuda/peers.h"
@@ -43,11 +44,12 @@ struct CudaBatch {
   int64_t num_splits = std::numeric_limits<int64_t>::max();
   const int32_t* token_ids = nullptr;  // [num_rows], below zero: sampled[-1 - id]
   const int32_t* sampled = nullptr;
-  const int32_t* positions = nullptr;     // [num_rows]
-  const int64_t* slots = nullptr;         // [num_rows], below zero: an unused row
-  const int32_t* lengths = nullptr;       // [num_rows] position + 1, 0: an unused row
-  const int32_t* tables = nullptr;        // [num_rows] of block_tables
-  const int32_t* block_tables = nullptr;  // [.., ld_block_tables]
+  std::span<const InputRows> input_rows{};  // on the host; never of launches that are replayed
+  const int32_t* positions = nullptr;       // [num_rows]
+  const int64_t* slots = nullptr;           // [num_rows], below zero: an unused row
+  const int32_t* lengths = nullptr;         // [num_rows] position + 1, 0: an unused row
+  const int32_t* tables = nullptr;          // [num_rows] of block_tables
+  const int32_t* block_tables = nullptr;    // [.., ld_block_tables]
   int64_t ld_block_tables = 0;
   const kernels::cuda::PrefillTile* tiles = nullptr;
   int64_t num_tiles = 0;

@@ -109,6 +109,7 @@ class CudaDecoder::Ops {
   }
 
   void GatherEmbeddings() const;
+  void PlaceInputRows(const InputRows& rows) const;
   // Of a decoder whose layers have inputs (decoder_layer_inputs.cc).
   void MakeLayerInputs();
   void LaunchLayerInputGate(size_t layer);

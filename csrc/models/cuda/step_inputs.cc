@@ -75,6 +75,7 @@ int64_t StepInputs::PaddedRows(int64_t rows, int64_t max_rows) {
 bool StepInputs::IsDecode(const ForwardBatch& batch) {
   const size_t rows = batch.token_ids.size();
   if (batch.logits_rows.size() != rows || !batch.logits_behind.empty()) return false;
+  if (!batch.input_rows.empty()) return false;  // copies are not replayed
   if (!std::ranges::all_of(batch.sequences, HasDecodeRows)) return false;
   for (size_t i = 0; i < rows; ++i) {
     if (batch.logits_rows[i] != static_cast<int32_t>(i)) return false;
@@ -189,6 +190,8 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
   if (!has_adapters) out.adapters = nullptr;
   Pack(batch, arrays);
   if (reads_tokens) PackCounts(batch, arrays);
+  PackInputRows(batch);
+  out.input_rows = input_rows_;
   FindBlocks(batch);
   std::ranges::copy(blocks_, arrays.blocks.begin());
   accept_args_.ids = out.token_ids;
@@ -248,6 +251,14 @@ void StepInputs::Pack(const ForwardBatch& batch, const Arrays& arrays) {
     const int32_t b_keys = b.first_position + b.num_rows;
     return a_keys != b_keys ? a_keys > b_keys : a.row_begin < b.row_begin;
   });
+}
+
+// Those of a slice stay together.
+void StepInputs::PackInputRows(const ForwardBatch& batch) {
+  input_rows_.assign(batch.input_rows.begin(), batch.input_rows.end());
+  for (InputRows& rows : input_rows_) {
+    rows.first_row = packed_rows_[static_cast<size_t>(rows.first_row)];
+  }
 }
 
 void StepInputs::PackSlice(const ForwardBatch& batch, const SequenceSlice& slice,

@@ -73,6 +73,7 @@ class StepInputs {
   void CheckContents(const ForwardBatch& batch, int64_t num_pending) const;
   int64_t NumTiles(const ForwardBatch& batch) const;
   void Pack(const ForwardBatch& batch, const Arrays& arrays);
+  void PackInputRows(const ForwardBatch& batch);
   void PackSlice(const ForwardBatch& batch, const SequenceSlice& slice, const Arrays& arrays);
   void PackStates(const SequenceSlice& slice, int32_t first_row, const Arrays& arrays);
   void CheckSlots(const SequenceSlice& slice) const;
@@ -92,6 +93,7 @@ class StepInputs {
   int64_t num_delta_slices_ = 0;
   int64_t num_delta_writes_ = 0;
   std::vector<int32_t> packed_rows_;  // the packed position of each row of the batch
+  std::vector<InputRows> input_rows_;
   std::vector<kernels::cuda::GuessedRows> blocks_;
   kernels::cuda::AcceptGuessesArgs accept_args_;
 };

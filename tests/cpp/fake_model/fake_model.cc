@@ -16,6 +16,7 @@
 namespace mlc_native::testing {
 namespace {
 
+constexpr int32_t kFirstRowToken = 1000000;
 constexpr int64_t kStateSize = 3;  // the token, the stream and the history
 const std::vector<int32_t> kHeadReads = {2, 0};
 constexpr int32_t kHeadGives = 1;
@@ -86,6 +87,7 @@ FakeModel::FakeModel(FakeModelOptions options) : options_(std::move(options)) {
     metadata_.hidden_size = kStateSize;
   }
   metadata_.generates = options_.has_head;
+  metadata_.input_size = options_.is_draft_head ? 0 : 1;
   if (options_.is_draft_head) {
     metadata_.draft_head = DraftHeadInfo{.target_streams = kHeadReads, .own_stream = kHeadGives};
   }
@@ -123,7 +125,29 @@ int32_t FakeModel::TokenOf(const FakeModelOptions& options, uint64_t hash) {
                                       : next;
 }
 
+int32_t FakeModel::TokenOfRow(float value) { return kFirstRowToken + static_cast<int32_t>(value); }
+
+// Those of rows in place of tokens, too.
+std::span<const int32_t> FakeModel::TokensOf(const ForwardBatch& batch) {
+  if (batch.input_rows.empty()) return batch.token_ids;
+  tokens_.assign(batch.token_ids.begin(), batch.token_ids.end());
+  for (const InputRows& rows : batch.input_rows) {
+    for (int32_t i = 0; i < rows.num_rows; ++i) {
+      int32_t& token = tokens_.at(static_cast<size_t>(rows.first_row + i));
+      MLC_CHECK(token == 0) << "row " << rows.first_row + i << " has token " << token;
+      token = TokenOfRow(rows.values[i]);
+    }
+  }
+  return tokens_;
+}
+
 LogitsView FakeModel::Forward(const ForwardBatch& batch) {
+  ForwardBatch of_tokens = batch;
+  of_tokens.token_ids = TokensOf(batch);
+  return ForwardTokens(of_tokens);
+}
+
+LogitsView FakeModel::ForwardTokens(const ForwardBatch& batch) {
   ++num_forwards_;
   num_rows_ += static_cast<int64_t>(batch.token_ids.size());
   max_batch_ = std::max(max_batch_, static_cast<int64_t>(batch.sequences.size()));
@@ -268,7 +292,9 @@ void FakeModel::StoreTokens(const ForwardBatch& batch) {
   for (const SequenceSlice& slice : batch.sequences) {
     for (int32_t i = 0; i < slice.num_tokens; ++i) {
       const int32_t token = batch.token_ids[slice.first_row + i];
-      MLC_CHECK(token >= 0 && token < options_.vocab_size) << "token " << token;
+      MLC_CHECK((token >= 0 && token < options_.vocab_size) ||
+                (token >= kFirstRowToken && !IsInputRow(token)))
+          << "token " << token;
       const int64_t position = slice.position + i;
       written_.push_back(int64_t{slice.block_table[position / kKvPageSize]} * kKvPageSize +
                          position % kKvPageSize);

@@ -6,6 +6,8 @@
 // the tokens in its pages. A recurrent one keeps the hash in slots of states, and throws where a
 // slot does not have the state of the tokens in the pages.
 //
+// A row in place of a token is one number, and counts as a token that no vocabulary has.
+//
 // It stores token ids instead of keys and values, and which adapter they were computed with:
 // reading those of another adapter is an error. Options inject costs and failures; a failing
 // forward has already written its rows, like a real one. Deterministic; one thread.
@@ -59,6 +61,7 @@ class FakeModel : public Model {
   void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) override;
   void AllocateRecurrent(int64_t num_slots) override;
   LogitsView Forward(const ForwardBatch& batch) override;
+  LogitsView ForwardTokens(const ForwardBatch& batch);
   void CopyPages(std::span<const PageCopy> copies) override;
   std::unique_ptr<TokenMemory> MakeTokenMemory(int32_t num_places) override {
     return options_.run_ahead && !options_.is_recurrent ? std::make_unique<FakeTokens>(num_places)
@@ -71,6 +74,9 @@ class FakeModel : public Model {
   // number; 0: none.
   static int32_t NextToken(const FakeModelOptions& options, std::span<const int32_t> history,
                            int64_t adapter = 0);
+
+  // What a row of one number in place of a token is in a history.
+  static int32_t TokenOfRow(float value);
 
   // The same for hidden states: that of the last token of this history.
   static std::vector<float> HiddenState(std::span<const int32_t> history, int32_t stream,
@@ -105,6 +111,7 @@ class FakeModel : public Model {
 
  private:
   void CheckBatch(const ForwardBatch& batch) const;
+  std::span<const int32_t> TokensOf(const ForwardBatch& batch);
   void StoreTokens(const ForwardBatch& batch);
   void CheckAdapters(const ForwardBatch& batch) const;
   void RunRecurrence(const ForwardBatch& batch);
@@ -130,6 +137,7 @@ class FakeModel : public Model {
   std::vector<float> logits_;     // [max_num_logits, vocab_size]
   std::vector<int32_t> peaks_;    // [max_num_logits], the token that a reused row favours
   std::vector<int32_t> history_;
+  std::vector<int32_t> tokens_;  // of a batch with rows that are not of tokens
   // The hash of the first `position` tokens of a sequence.
   struct RecurrentState {
     int64_t position = -1;

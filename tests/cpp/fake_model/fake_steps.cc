@@ -117,6 +117,9 @@ void FakeSteps::MoveLogits(size_t index, int32_t count, Resolved* resolved) {
   for (auto behind = slice + 1; behind != resolved->sequences.end(); ++behind) {
     behind->first_row -= num_cut;
   }
+  for (InputRows& rows : resolved->input_rows) {
+    if (rows.first_row > row) rows.first_row -= num_cut;
+  }
   for (size_t i = index + 1; i < resolved->logits_rows.size(); ++i) {
     resolved->logits_rows[i] -= num_cut;
   }
@@ -130,6 +133,7 @@ void FakeSteps::Forward(const ForwardBatch& batch) {
   ForwardBatch computed = batch;
   computed.token_ids = rows.token_ids;
   computed.sequences = rows.sequences;
+  computed.input_rows = rows.input_rows;
   computed.logits_rows = rows.logits_rows;
   computed.draft.places = rows.state_places;
   next_ = {};

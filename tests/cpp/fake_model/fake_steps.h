@@ -59,10 +59,12 @@ class FakeSteps : public StepQueue {
     explicit Resolved(const ForwardBatch& batch)
         : token_ids(batch.token_ids.begin(), batch.token_ids.end()),
           sequences(batch.sequences.begin(), batch.sequences.end()),
+          input_rows(batch.input_rows.begin(), batch.input_rows.end()),
           logits_rows(batch.logits_rows.begin(), batch.logits_rows.end()),
           state_places(batch.draft.places.begin(), batch.draft.places.end()) {}
     std::vector<int32_t> token_ids;
     std::vector<SequenceSlice> sequences;
+    std::vector<InputRows> input_rows;
     std::vector<int32_t> logits_rows;
     std::vector<int32_t> state_places;
     std::vector<int64_t> spoiled;  // of the model's stored tokens: rows of no sequence

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "fake_model/fake_model.h"
+#include "sim/input_rows.h"
 
 namespace mlc_native::sim {
 namespace {
@@ -16,7 +17,8 @@ constexpr int32_t kFinalStream = 2;  // its only layer is stream 1
 
 // The sum of the states of the last row, or of all rows.
 std::vector<double> SumOfStates(const Request& request) {
-  const std::span<const int32_t> prompt = request.prompt_token_ids;
+  const std::vector<int32_t> all = PromptOf(request);
+  const std::span<const int32_t> prompt = all;
   const int64_t adapter = request.adapter != nullptr ? request.adapter->weights->rank() : 0;
   std::vector<double> sums(kNumbers);
   const bool is_mean = request.embedding->pooling == Pooling::kMean;
@@ -45,7 +47,7 @@ EmbeddingConfig DrawInvalidEmbedding(SimRandom& rng) {
 }
 
 std::vector<float> ExpectedEmbedding(const Scenario& scenario, const Request& request) {
-  const std::vector<int32_t>& prompt = request.prompt_token_ids;
+  const std::vector<int32_t> prompt = PromptOf(request);
   const EmbeddingConfig& config = *request.embedding;
   const bool is_mean = config.pooling == Pooling::kMean;
   const auto has = [](std::span<const int32_t> tokens, int32_t token) {

@@ -11,7 +11,9 @@
 #include "engine_adapters.h"
 #include "mlc_native/detail/page.h"
 #include "observe/metrics.h"
+#include "request/input_row_ids.h"
 #include "sim/embeddings.h"
+#include "sim/input_rows.h"
 
 namespace mlc_native::sim {
 namespace {
@@ -121,6 +123,7 @@ const RequestHistory& Reference::AnswerAlone(const Request& request) {
   patient->generation_cfg.speculative = false;
   patient->generation_cfg.debug_config.pinned_system_prompt = false;  // there is no cache here
   UseOwnAdapter(patient.get());
+  engine_->row_ids()->ResolveFor(patient.get());
   engine_->AddRequest(std::move(patient));
   while (!engine_->Empty()) engine_->Step();
   return history_.of(request.id);
@@ -252,7 +255,7 @@ void Reference::CheckOracle(const Request& request, const SequenceHistory& answe
       config.repetition_penalty != 1) {
     return;
   }
-  std::vector<int32_t> history = request.prompt_token_ids;
+  std::vector<int32_t> history = PromptOf(request);
   std::vector<int32_t> expected;
   const int64_t adapter = request.adapter != nullptr ? request.adapter->weights->rank() : 0;
   FinishReason reason = FinishReason::kLength;

@@ -62,6 +62,7 @@ constexpr std::array<const char*, kNumFeatures> kFeatureNames = {
     "recurrent_drafts",
     "adapters",
     "embeddings",
+    "input_rows",
 };
 
 // Things that end requests in numbers are rare, or nothing else would be seen.

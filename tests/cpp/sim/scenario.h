@@ -72,6 +72,7 @@ enum class Feature {
   kRecurrentDrafts,    // with draft_model: so does the draft model
   kAdapters,           // adapters, which are loaded and unloaded while requests run
   kEmbeddings,         // requests whose prompts are embedded
+  kInputRows,          // prompts with rows in place of tokens
   kNumFeatures
 };
 

@@ -180,7 +180,8 @@ void Simulation::CheckCachedTokens() {
     for (int64_t i = 0; i < std::ssize(tokens); ++i) {
       const int64_t page = pages[i / kKvPageSize];
       const int32_t stored = model_->stored_token(page, i % kKvPageSize);
-      if (stored == tokens[i]) continue;
+      const int32_t shown = IsInputRow(tokens[i]) ? tokens_of_rows_.at(tokens[i]) : tokens[i];
+      if (stored == shown) continue;
       return Fail("the prefix cache shows token " + std::to_string(tokens[i]) + " at position " +
                   std::to_string(i) + ", but page " + std::to_string(page) + " holds " +
                   std::to_string(stored));

@@ -77,8 +77,9 @@ class Simulation {
   // ---- what comes in
   void Arrive(SimRandom& rng);
   // Embeds the prompt if there is an `embedding`.
-  void Submit(SimRandom& rng, const GenerationConfig& config, std::vector<int32_t> prompt,
+  void Submit(SimRandom& rng, const GenerationConfig& config, const std::vector<int32_t>& prompt,
               const std::optional<EmbeddingConfig>& embedding);
+  void RememberRows(const Request& request);
   bool AddToEngine(SimRandom& rng, const RequestPtr& request);
   void SubmitDrawn(SimRandom& rng);
   void SubmitInvalid(SimRandom& rng);
@@ -131,7 +132,8 @@ class Simulation {
   testing::FakeModel* draft_model_ = nullptr;  // null if there is none
 
   std::map<std::string, LiveRequest> live_;
-  std::vector<std::string> used_ids_;  // of requests that ended
+  std::vector<std::string> used_ids_;          // of requests that ended
+  std::map<int32_t, int32_t> tokens_of_rows_;  // by their ids
   std::vector<std::vector<RequestStreamOutput>> received_;
   SimRandom callback_random_;
   int callback_depth_ = 0;

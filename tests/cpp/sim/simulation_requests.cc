@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/embeddings.h"
+#include "sim/input_rows.h"
 #include "sim/simulation.h"
 #include "support/error.h"
 
@@ -56,17 +57,22 @@ void Simulation::SubmitDrawn(SimRandom& rng) {
   // A prompt that exceeds the room for pins is refused.
   config.debug_config.pinned_system_prompt &=
       std::ssize(prompt) <= engine_->request_limits().max_pinned_length.value_or(0);
+  if (SimRandom own = rng.Fork(24); Happens(own, Feature::kInputRows)) PutRows(own, &prompt);
+  if (HasRows(prompt)) {  // for which these are refused
+    config.debug_config.pinned_system_prompt = false;
+    config.prompt_logprobs.reset();
+  }
   std::optional<EmbeddingConfig> embedding;
   SimRandom other = rng.Fork(static_cast<uint64_t>(*config.seed)).Fork(23);
   if (Happens(other, Feature::kEmbeddings)) embedding = DrawEmbedding(other);
-  Submit(rng, config, std::move(prompt), embedding);
+  Submit(rng, config, prompt, embedding);
 }
 
-void Simulation::Submit(SimRandom& rng, const GenerationConfig& config, std::vector<int32_t> prompt,
+void Simulation::Submit(SimRandom& rng, const GenerationConfig& config,
+                        const std::vector<int32_t>& prompt,
                         const std::optional<EmbeddingConfig>& embedding) {
   const std::string id = DrawId(rng);
-  std::vector<Data> inputs;
-  inputs.emplace_back(TokenData{std::move(prompt)});
+  std::vector<Data> inputs = InputsOf(prompt);
   SimRandom own = rng.Fork(20);
   std::stop_source given_up;
   if (Happens(own, Feature::kGivenUp)) given_up.request_stop();
@@ -79,6 +85,7 @@ void Simulation::Submit(SimRandom& rng, const GenerationConfig& config, std::vec
   if (!request->generation_cfg.stop_strs.empty() && scenario_.vocabulary.table == nullptr) {
     return Fail("the workload drew stop strings without text");
   }
+  RememberRows(*request);
   Note("add ", Describe(id, *request));
   ++result_.num_requests;
   history_.Add(*request);
@@ -89,6 +96,17 @@ void Simulation::Submit(SimRandom& rng, const GenerationConfig& config, std::vec
   history_.Forget(id);
   live_.erase(id);
   state_.Ended(id);
+}
+
+// One id never stands for two rows.
+void Simulation::RememberRows(const Request& request) {
+  const std::vector<int32_t> prompt = PromptOf(request);
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    const int32_t id = request.prompt_token_ids[i];
+    if (!IsInputRow(id)) continue;
+    const auto [known, is_new] = tokens_of_rows_.emplace(id, prompt[i]);
+    if (known->second != prompt[i]) Fail("two rows have the id " + std::to_string(id));
+  }
 }
 
 // False when it was refused for a good reason: a full queue, no memory, a grammar that fails.
@@ -214,6 +232,7 @@ void Simulation::EndAll(SimRandom& rng) {
   CallEngine([&] { engine_->AbortAllRequests(); });
   calm_ = false;
   adapters_.Clear();
+  tokens_of_rows_.clear();
   CreateEngine();
 }
 
@@ -284,7 +303,7 @@ void Simulation::Settle(const std::string& id) {
   const bool fails_alone = reference_.Check(*live.request, answer);
   CheckCause(live, answer, fails_alone);
   SimRandom rng = SimRandom(scenario_.seed).Fork(7).Fork(used_ids_.size());
-  workload_.Remember(live.request->prompt_token_ids, answer.sequences.front().token_ids, rng);
+  workload_.Remember(PromptOf(*live.request), answer.sequences.front().token_ids, rng);
 }
 
 bool Simulation::DeadlineHasPassed(const LiveRequest& live, const std::optional<double>& asked,

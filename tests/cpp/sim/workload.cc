@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "mlc_native/detail/page.h"
+#include "sim/input_rows.h"
 
 namespace mlc_native::sim {
 namespace {
@@ -230,7 +231,7 @@ void Workload::DrawTokenLimits(SimRandom& rng, GenerationConfig* config) const {
 }
 
 std::vector<int32_t> Workload::DrawRemembered(SimRandom& rng) const {
-  return remembered_.empty() ? std::vector<int32_t>() : rng.Pick(remembered_).tokens;
+  return remembered_.empty() ? std::vector<int32_t>() : TokensInFront(rng.Pick(remembered_).tokens);
 }
 
 void Workload::Remember(std::vector<int32_t> prompt, const std::vector<int32_t>& answer,

@@ -57,6 +57,18 @@ std::vector<int32_t> Prompt(int64_t length, int32_t salt) {
   return tokens;
 }
 
+EmbeddingData Rows(std::vector<float> values) {
+  const int64_t num_rows = std::ssize(values);
+  return {.num_rows = num_rows,
+          .values = std::make_shared<const std::vector<float>>(std::move(values))};
+}
+
+std::vector<int32_t> TokensOfRows(const std::vector<float>& values) {
+  std::vector<int32_t> tokens;
+  for (const float value : values) tokens.push_back(FakeModel::TokenOfRow(value));
+  return tokens;
+}
+
 std::vector<int32_t> Oracle(const FakeModelOptions& model, std::vector<int32_t> history,
                             int64_t num_tokens) {
   std::vector<int32_t> answer;
@@ -105,6 +117,11 @@ void TestEngine::Add(const std::string& id, std::vector<int32_t> prompt,
                      const GenerationConfig& config) {
   std::vector<Data> inputs;
   inputs.emplace_back(TokenData{std::move(prompt)});
+  AddRequest(engine_->CreateRequest(id, std::move(inputs), config));
+}
+
+void TestEngine::AddInputs(const std::string& id, std::vector<Data> inputs,
+                           const GenerationConfig& config) {
   AddRequest(engine_->CreateRequest(id, std::move(inputs), config));
 }
 

@@ -64,6 +64,10 @@ GenerationConfig Sampled(int64_t max_tokens, int64_t seed, int32_t n = 1);
 // `length` tokens that differ with `salt`.
 std::vector<int32_t> Prompt(int64_t length, int32_t salt = 0);
 
+// Rows of one number, as the fake model reads them; and what they are in a history of it.
+EmbeddingData Rows(std::vector<float> values);
+std::vector<int32_t> TokensOfRows(const std::vector<float>& values);
+
 // What the fake model answers to a prompt when it is alone.
 std::vector<int32_t> Oracle(const FakeModelOptions& model, std::vector<int32_t> history,
                             int64_t num_tokens);
@@ -83,6 +87,7 @@ class TestEngine {
   void Add(const std::string& id, std::vector<int32_t> prompt, const GenerationConfig& config);
   void AddEmbedding(const std::string& id, std::vector<int32_t> prompt,
                     const EmbeddingConfig& config, const GenerationConfig& service = {});
+  void AddInputs(const std::string& id, std::vector<Data> inputs, const GenerationConfig& config);
   void AddRequest(RequestPtr request);
 
   void Step();

@@ -293,6 +293,7 @@ class StubEngine : public Engine {
   std::shared_ptr<const TokenTable> token_table() const override { return nullptr; }
   std::shared_ptr<EngineGrammars> grammars() const override { return nullptr; }
   std::shared_ptr<EngineAdapters> adapters() const override { return nullptr; }
+  std::shared_ptr<InputRowIds> row_ids() const override { return nullptr; }
   std::string JSONMetrics() const override { return "{}"; }
   void AuditPages() const override {}
   int64_t PinPrefix(const std::vector<int32_t>&) override { throw std::runtime_error("pin"); }
