@@ -102,6 +102,14 @@ def test_a_chat(facade: Any, engine: MLCEngine) -> None:
     facade.audit()
 
 
+@pytest.mark.emulated
+def test_devices(device: dict[str, Any], llava: Path, engine: MLCEngine) -> None:
+    """A GPU's engine reads the same rows, which the CPU makes."""
+    messages = chat("What?", A, "And?", B)
+    with MLCEngine(str(llava), **device, engine_config=CONFIG) as made:
+        assert answer(made, messages) == answer(engine, messages)
+
+
 def test_the_image_matters(engine: MLCEngine) -> None:
     answers = {tuple(answer(engine, chat("What?", image))) for image in (A, B)}
     assert len(answers) == 2
