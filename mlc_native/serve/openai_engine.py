@@ -264,7 +264,7 @@ class OpenAIEngine(EngineRequests):
         setup = self._model.current
         check_fields(dict(request), setup.engine_config)
         request_id = request_id or random_request_id("chatcmpl")
-        images = ChatImages(setup.image_encoder)
+        images = ChatImages(setup.image_encoder, setup.max_input_sequence_length)
         prompt = chat_prompt(request, setup.conv_template, setup.engine_config, images)
         limit = setup.max_input_sequence_length
         formats = setup.answer_formats

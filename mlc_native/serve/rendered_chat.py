@@ -62,7 +62,7 @@ def render_chat(setup: ModelSetup, messages: Messages, arguments: RenderArgument
     fields = {"messages": messages, **arguments}
     check_fields(fields, setup.engine_config)
     request = validated(ChatCompletionRequest, fields)
-    images = ChatImages(setup.image_encoder)
+    images = ChatImages(setup.image_encoder, setup.max_input_sequence_length)
     text = chat_prompt(request, setup.conv_template, setup.engine_config, images)
     add_special_tokens = images.add_special_tokens(request)
     if images and setup.tokenizer is not None:

@@ -151,7 +151,13 @@ class SyncMLCEngine:
         self.engine_config = loaded
         self.max_input_sequence_length = limits.max_sequence_length
         self._input_length_reason = limits.length_reason
-        self._setup = replace(setup, engine_config=loaded, summary=summary)
+        self._setup = replace(
+            setup,
+            engine_config=loaded,
+            summary=summary,
+            max_input_sequence_length=limits.max_sequence_length,
+            input_length_reason=limits.length_reason,
+        )
         self.model_config_dicts = setup.model_config_dicts
         self.tokenizer, self.conv_template = setup.tokenizer, setup.conv_template
 

@@ -84,7 +84,7 @@ def pieces(llava: Path, encoder: ImageEncoder) -> Pieces:
     def make(messages: list[dict[str, Any]], **fields: Any) -> list[Any]:
         tokenizer, template = load_tokenizer(llava, MLCChatConfig.from_folder(llava))
         assert tokenizer is not None
-        images = ChatImages(encoder)
+        images = ChatImages(encoder, 300)
         request = ChatCompletionRequest(messages=messages, **fields)
         text = chat_prompt(request, template, EngineConfig(), images)
         return images.pieces(text, tokenizer, add_special_tokens=False)
@@ -197,6 +197,32 @@ def png_of_size(width: int, height: int) -> bytes:
 def test_decompression_bombs(size: tuple[int, int]) -> None:
     with pytest.raises(InvalidRequest, match="may have 40000000 pixels"):
         decoded_image(png_of_size(*size), "here")
+
+
+@pytest.mark.parametrize("size", [(1, 40_000_000), (40_000_000, 1), (10, 1001), (0, 5)])
+def test_strips(size: tuple[int, int]) -> None:
+    """A processor that makes the shorter edge 336 would make such an image huge."""
+    with pytest.raises(InvalidRequest, match=r"100 times as long|damaged|none of"):
+        decoded_image(png_of_size(*size), "here")
+    assert decoded_image(PIL.Image.new("RGB", (10, 1000)), "here").size == (10, 1000)
+
+
+def test_images_that_are_too_long_together(
+    pieces: Pieces, encoder: ImageEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is encoded behind the one that is too much."""
+    rows = np.zeros((120, 64), np.float32)
+    places: list[str] = []
+
+    def encode(source: ImageSource, *, is_alone: bool) -> EncodedImage:
+        places.append(source.place)
+        return EncodedImage("<image>" * len(rows), rows)
+
+    monkeypatch.setattr(encoder, "encode", encode)
+    with pytest.raises(InvalidRequest, match="have 360 tokens, and a prompt may have 300") as error:
+        pieces(user(*[image_part(RED)] * 5))
+    assert error.value.code == "context_length_exceeded"
+    assert len(places) == 3
 
 
 def test_too_many_bytes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -26,8 +26,10 @@ class ChatImages:
     the rows. Only what the template wrote itself is taken for a placeholder.
     """
 
-    def __init__(self, encoder: ImageEncoder | None) -> None:
+    def __init__(self, encoder: ImageEncoder | None, max_rows: int) -> None:
+        """``max_rows`` is the greatest length of a prompt: what is longer is encoded no further."""
         self._encoder = encoder
+        self._max_rows = max_rows
         self._sources: list[ImageSource] = []
 
     def __bool__(self) -> bool:
@@ -84,8 +86,7 @@ class ChatImages:
         self, text: str, tokenizer: Tokenizer, add_special_tokens: bool
     ) -> tuple[list[int], list[EncodedImage]]:
         assert self._encoder is not None
-        is_alone = len(self._sources) == 1
-        images = [self._encoder.encode(source, is_alone=is_alone) for source in self._sources]
+        images = self._images(self._encoder)
         expanded = _expanded(text, self._encoder.placeholder, images)
         token_ids = tokenizer.encode(expanded)
         if add_special_tokens:
@@ -99,6 +100,20 @@ class ChatImages:
                 f"of the chat has an image token, such as {self._encoder.placeholder!r}",
             )
         return token_ids, images
+
+    def _images(self, encoder: ImageEncoder) -> list[EncodedImage]:
+        images: list[EncodedImage] = []
+        for source in self._sources:
+            images.append(encoder.encode(source, is_alone=len(self._sources) == 1))
+            num_rows = sum(len(image.rows) for image in images)
+            if num_rows > self._max_rows:
+                raise invalid_request(
+                    "messages",
+                    f"{source.place}: the images up to this one have {num_rows} tokens, and a "
+                    f"prompt may have {self._max_rows}",
+                    "context_length_exceeded",
+                )
+        return images
 
 
 def _expanded(text: str, placeholder: str, images: list[EncodedImage]) -> str:

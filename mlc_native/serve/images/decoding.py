@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from mlc_native.errors import InvalidRequest, invalid_request, shown
-from mlc_native.serve.images.limits import FORMATS, MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS
+from mlc_native.serve.images.limits import (
+    FORMATS,
+    MAX_ASPECT_RATIO,
+    MAX_IMAGE_BYTES,
+    MAX_IMAGE_PIXELS,
+)
 
 
 def decoded_image(source: object, place: str) -> Any:
@@ -33,7 +38,7 @@ def decoded_image(source: object, place: str) -> Any:
             warnings.simplefilter("ignore")  # of damage that does not matter
             image = _opened(source, place)
             width, height = image.size
-            _check_pixels(width, height, place)
+            _check_size(width, height, place)
             # As transformers loads an image.
             return PIL.ImageOps.exif_transpose(image).convert("RGB")
     except InvalidRequest:
@@ -81,7 +86,7 @@ def _of_array(source: Any, place: str) -> Any:
             f"{place}: an array must be uint8 of shape [height, width, 3], got {source.dtype} of "
             f"shape {list(source.shape)}",
         )
-    _check_pixels(source.shape[1], source.shape[0], place)
+    _check_size(source.shape[1], source.shape[0], place)
     return PIL.Image.fromarray(source)
 
 
@@ -101,7 +106,13 @@ def check_bytes(size: int, place: str) -> None:
         )
 
 
-def _check_pixels(width: int, height: int, place: str) -> None:
+def _check_size(width: int, height: int, place: str) -> None:
+    if max(width, height) > MAX_ASPECT_RATIO * min(width, height):
+        raise invalid_request(
+            "messages",
+            f"{place}: an edge of an image may be {MAX_ASPECT_RATIO} times as long as the other, "
+            f"got {width} x {height}",
+        )
     if width * height > MAX_IMAGE_PIXELS:
         raise _too_many_pixels(place, f"{width} x {height}")
 

@@ -2,6 +2,7 @@
 
 MAX_IMAGE_BYTES = 20 << 20  # of an encoded image
 MAX_IMAGE_PIXELS = 40_000_000
+MAX_ASPECT_RATIO = 100  # processors that enlarge the shorter edge would make a strip huge
 MAX_IMAGES = 16  # of a request
 CACHE_BYTES = 256 << 20  # of rows of recent images, per model
 

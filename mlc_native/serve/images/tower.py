@@ -170,6 +170,7 @@ def _load_model(folder: Path, config: Any, *, whole: bool) -> Any:
         folder,
         config=config,
         dtype=torch.float32,
+        use_safetensors=True,  # other files are pickles
         output_loading_info=True,
         ignore_mismatched_sizes=True,  # which are looked at below
         **_LOCAL,

@@ -110,7 +110,7 @@ def their_rows(model: Any, inputs: Any) -> np.ndarray:
 def our_pieces(folder: Path, messages: list[dict[str, Any]]) -> list[Any]:
     tokenizer, template = load_tokenizer(folder, MLCChatConfig.from_folder(folder))
     assert tokenizer is not None
-    images = ChatImages(ImageEncoder.of_folder(folder))
+    images = ChatImages(ImageEncoder.of_folder(folder), 4096)
     request = ChatCompletionRequest(messages=messages)
     text = chat_prompt(request, template, EngineConfig(), images)
     return images.pieces(text, tokenizer, add_special_tokens=False)
