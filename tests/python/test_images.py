@@ -359,6 +359,19 @@ def test_a_folder_without_weights_of_the_tower(llava: Path, tmp_path: Path) -> N
             encoder.encode(ImageSource("here", RED), is_alone=True)
 
 
+def test_pickles_are_not_read(tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    folder = make_image_model("llava", tmp_path / "m")
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    encoder = ImageEncoder.of_folder(folder)
+    assert encoder is not None
+    with pytest.raises(InvalidRequest, match=r"cannot be read: .*model\.safetensors"):
+        encoder.encode(ImageSource("here", RED), is_alone=True)
+
+
 def test_a_processor_that_does_not_fit(tmp_path: Path) -> None:
     folder = make_image_model("llava", tmp_path / "m")
     config = folder / "processor_config.json"
