@@ -438,6 +438,7 @@ RequestLimits EngineImpl::request_limits() const {
           .generates = loaded_.model->metadata().generates,
           .embedding_size = loaded_.model->metadata().hidden_size,
           .input_size = loaded_.model->metadata().input_size,
+          .row_positions = loaded_.model->metadata().row_positions,
           .embedding = loaded_.defaults.embedding};
 }
 

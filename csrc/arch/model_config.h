@@ -319,6 +319,8 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::vector<float> QueryScales(int64_t num_positions) const;
   // What the embeddings are multiplied with in a decoder whose weights have this type.
   float EmbeddingScale(DType weights) const;
+  // Whether images have positions of their own.
+  bool has_row_positions() const;
   // What rows that are given in their place (InputRows) are multiplied with.
   float InputScale() const;
   // Likewise of the rows of the layers' inputs.

@@ -270,6 +270,12 @@ float ModelConfig::EmbeddingScale(DType weights) const {
   return arch->multipliers.sqrt_hidden_size ? RoundedTo(weights, embedding_scale) : embedding_scale;
 }
 
+bool ModelConfig::has_row_positions() const {
+  return !ropes.empty() && std::ranges::all_of(ropes, [](const RopeConfig& rope) {
+    return !rope.components.empty();
+  });
+}
+
 // What transformers multiplies before rows take the places of tokens, they have in them already.
 float ModelConfig::InputScale() const {
   const Multipliers& multipliers = arch->multipliers;

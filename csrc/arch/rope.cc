@@ -130,4 +130,19 @@ RopeTable MakeRopeTable(const RopeConfig& config, int64_t num_positions) {
   return table;
 }
 
+RopeTable RopeOfRows(const RopeTable& table, std::span<const uint8_t> components,
+                     std::span<const std::array<int32_t, 3>> positions) {
+  RopeTable rows;
+  rows.cos.reserve(positions.size() * components.size());
+  rows.sin.reserve(positions.size() * components.size());
+  for (const std::array<int32_t, 3>& position : positions) {
+    for (size_t i = 0; i < components.size(); ++i) {
+      const size_t at = static_cast<size_t>(position[components[i]]) * components.size() + i;
+      rows.cos.push_back(table.cos[at]);
+      rows.sin.push_back(table.sin[at]);
+    }
+  }
+  return rows;
+}
+
 }  // namespace mlc_native

@@ -2,7 +2,9 @@
 // the kernels read. Pure; any thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,9 @@ struct RopeConfig {
   bool truncate = true;
   bool backward = false;          // rotates by the negative angles
   std::vector<double> factors{};  // [rotary_dim / 2] the short or the long ones of kLongRope
+  // [rotary_dim / 2] which number of a RowPosition (data.h) each pair turns by; empty: positions
+  // are one number.
+  std::vector<uint8_t> components{};
 
   bool operator==(const RopeConfig&) const = default;
 };
@@ -49,5 +54,8 @@ struct RopeTable {
   std::vector<float> sin;
 };
 MLC_NATIVE_PRIVATE_API RopeTable MakeRopeTable(const RopeConfig& config, int64_t num_positions);
+// [positions, rotary_dim / 2]: each pair from the row of `table` that its component names.
+RopeTable RopeOfRows(const RopeTable& table, std::span<const uint8_t> components,
+                     std::span<const std::array<int32_t, 3>> positions);
 
 }  // namespace mlc_native

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "mlc_native/data.h"
 #include "support/error.h"
 
 namespace mlc_native {
@@ -27,6 +28,7 @@ struct RopeReader {
     rope.theta = params.Positive("rope_theta", default_theta);
     rope.rotary_dim = RotaryDim(params);
     rope.backward = arch.backward_rope;
+    if (arch.reads_mrope) rope.components = Components(params, rope.rotary_dim / 2);
     const std::string type = params.String("rope_type", params.String("type", "default"));
     if (type == "dynamic" && arch.reads_rope_alpha && params.Has("alpha")) {
       StretchBase(params, rope);
@@ -55,6 +57,28 @@ struct RopeReader {
   }
 
  private:
+  // By sections, or in turns as far as those of height and width go. Sections that do not fit are
+  // left to whoever has positions of images.
+  static std::vector<uint8_t> Components(const ConfigFields& params, int64_t num_pairs) {
+    constexpr char kField[] = "mrope_section";
+    if (!params.Has(kField)) return {};
+    const std::vector<int64_t> sections = params.Sizes(kField);
+    if (sections.size() != std::tuple_size_v<RowPosition>) return {};
+    const bool in_turns = params.Bool("mrope_interleaved", false);
+    const int64_t sum = sections[0] + sections[1] + sections[2];
+    if (in_turns ? 3 * std::max(sections[1], sections[2]) > num_pairs + 2 : sum != num_pairs) {
+      return {};
+    }
+    std::vector<uint8_t> components(static_cast<size_t>(num_pairs));
+    for (int64_t i = 0; i < num_pairs; ++i) {
+      const auto turn = static_cast<size_t>(i % 3);
+      components[static_cast<size_t>(i)] =
+          in_turns ? (turn > 0 && i < 3 * sections[turn] ? static_cast<uint8_t>(turn) : 0)
+                   : static_cast<uint8_t>((i >= sections[0]) + (i >= sections[0] + sections[1]));
+    }
+    return components;
+  }
+
   int64_t RotaryDim(const ConfigFields& params) const {
     // That of Mistral 4 is of a head with its other elements, and says the same as head_dim here.
     if (arch.latent.exists && arch.reads_partial_rotary_factor) return head_dim;

@@ -233,6 +233,8 @@ void BindConfig(nb::module_& m) {
               "Numbers of an embedding; 0: the model gives none.")
       .def_ro("input_size", &RequestLimits::input_size,
               "Numbers of a row in place of a token; 0: the model takes tokens only.")
+      .def_ro("row_positions", &RequestLimits::row_positions,
+              "Whether rows may have positions of three numbers.")
       .def_prop_ro(
           "pooling", [](const RequestLimits& self) { return ToString(self.embedding.pooling); },
           "Of embeddings whose requests name none.")

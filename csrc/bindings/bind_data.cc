@@ -23,6 +23,22 @@ namespace nb = nanobind;
 namespace mlc_native::bindings {
 namespace {
 
+// Copies of the rows, and the position where they begin.
+constexpr auto RowsOf = []<typename... More>(const std::tuple<int64_t, RowArray, More...>& placed) {
+  const RowArray& array = std::get<1>(placed);
+  EmbeddingData data{.num_rows = static_cast<int64_t>(array.shape(0)),
+                     .values = std::make_shared<const std::vector<float>>(
+                         array.data(), array.data() + array.shape(0) * array.shape(1))};
+  if constexpr (sizeof...(More) > 0) {
+    const PositionArray& positions = std::get<2>(placed);
+    for (size_t i = 0; i < positions.shape(0); ++i) {
+      data.positions.push_back({positions(i, 0), positions(i, 1), positions(i, 2)});
+    }
+    data.advance = std::get<3>(placed);
+  }
+  return std::pair(std::get<0>(placed), std::move(data));
+};
+
 // Drops the reference under the GIL; leaks it when the interpreter is gone.
 struct DeleteWithGil {
   void operator()(nb::object* callable) const {
@@ -187,9 +203,10 @@ std::vector<Data> RequestInputs(const std::vector<int64_t>& token_ids, const Pla
     }
   };
   size_t end = 0;  // of what has been added
-  for (const auto& [at, array] : rows) {
-    const size_t num_rows = array.shape(0);
+  for (const auto& placed : rows) {
+    const auto [at, data] = std::visit(RowsOf, placed);
     const auto begin = static_cast<size_t>(at);
+    const auto num_rows = static_cast<size_t>(data.num_rows);
     if (at < 0 || begin < end || begin > token_ids.size() || num_rows > token_ids.size() - begin) {
       throw InvalidRequest(
           "embeddings", "Rows must take the places of tokens of the prompt, one after another: " +
@@ -197,9 +214,7 @@ std::vector<Data> RequestInputs(const std::vector<int64_t>& token_ids, const Pla
                             " on of " + std::to_string(token_ids.size()) + " tokens");
     }
     add_tokens(end, begin);
-    inputs.emplace_back(EmbeddingData{.num_rows = static_cast<int64_t>(num_rows),
-                                      .values = std::make_shared<const std::vector<float>>(
-                                          array.data(), array.data() + num_rows * array.shape(1))});
+    inputs.emplace_back(data);
     end = begin + num_rows;
   }
   add_tokens(end, token_ids.size());

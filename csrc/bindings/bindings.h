@@ -7,12 +7,16 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
 
 #include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "bindings/gil.h"
@@ -53,7 +57,12 @@ std::vector<int32_t> CheckedTokenIds(const char* field, const std::vector<int64_
 // Rows in place of the tokens of a prompt from a position on: [num_rows, input_size].
 using RowArray = nanobind::ndarray<const float, nanobind::ndim<2>, nanobind::c_contig,
                                    nanobind::device::cpu, nanobind::ro>;
-using PlacedRows = std::vector<std::pair<int64_t, RowArray>>;
+// Of each row, EmbeddingData::positions: [num_rows, 3].
+using PositionArray = nanobind::ndarray<const int32_t, nanobind::shape<-1, 3>, nanobind::c_contig,
+                                        nanobind::device::cpu, nanobind::ro>;
+// With the position; with positions and an advance of their own, too.
+using PlacedRows = std::vector<std::variant<std::tuple<int64_t, RowArray>,
+                                            std::tuple<int64_t, RowArray, PositionArray, int64_t>>>;
 
 // The inputs of a request: tokens, and copies of the rows. Needs no GIL. Throws InvalidRequest for
 // rows that are not ascending places of the prompt, and for what cannot be a token id elsewhere.

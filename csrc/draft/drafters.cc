@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "draft/sequence_drafts.h"
-#include "mlc_native/data.h"
 
 namespace mlc_native {
 namespace {
@@ -57,8 +56,6 @@ void SequenceDrafts::Propose(std::span<const int32_t> tokens, int64_t prompt_len
       if (source.is_prediction) own.max_length = std::max(own.max_length, own.max_prediction);
       const int64_t length = Choose(source.acceptance, own);
       source.drafter->Propose(tokens, prompt_len, std::max<int64_t>(length, 1), &proposal_);
-      // Rows of a prompt are no tokens that can come.
-      proposal_.erase(std::ranges::find_if(proposal_, IsInputRow), proposal_.end());
       if (proposal_.empty()) continue;
       if (length > 0) {
         if (std::ssize(proposal_) > length) proposal_.resize(static_cast<size_t>(length));

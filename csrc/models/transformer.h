@@ -114,6 +114,7 @@ class Transformer : public Model {
   void PlaceStateRows(float* data, int64_t max_num_rows);
   void AllocateAdapterRows(int64_t max_num_rows);
   void PlacePositions(const ForwardBatch& batch);
+  void PlaceRopes(const ForwardBatch& batch);
   // Whether a row can have more keys than it attends to.
   bool ChoosesKeys() const {
     return config_.key_choice && num_positions_ > config_.key_choice->num_chosen;
@@ -149,7 +150,12 @@ class Transformer : public Model {
   int64_t max_num_logits_ = 0;
   Buffers buffers_;
   std::vector<int32_t> positions_;  // [rows]
-  std::vector<int64_t> slots_;      // [rows] page * kKvPageSize + offset
+  // Where rope puts the rows of a batch, if it has images: tables of the rows themselves.
+  bool has_row_ropes_ = false;
+  std::vector<RopeTable> row_ropes_;
+  std::vector<RowPosition> row_positions_;
+  std::vector<int32_t> row_numbers_;  // 0, 1, 2, ...
+  std::vector<int64_t> slots_;        // [rows] page * kKvPageSize + offset
   std::vector<kernels::AttentionSequence> sequences_;
   // Of a choice of keys: its sizes, the keys that the last choosing layer took, and the rows that
   // they are for.

@@ -1,6 +1,7 @@
 // Transformer::Forward, and the operations of a layer on the CPU's kernels.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "models/batch_check.h"
 #include "models/run_layers.h"
@@ -30,6 +31,7 @@ LogitsView Transformer::Forward(const ForwardBatch& batch) {
                     "copied; load the model again");
   }
   PlacePositions(batch);
+  PlaceRopes(batch);
   adapter_rows_.Place(batch.sequences, weights_.adapter_targets.get());
   if (config_.has_states()) CheckRecurrentSlots(batch);
   if (config_.key_choice) PlaceChoosingRows(batch);
@@ -57,6 +59,34 @@ void Transformer::PlacePositions(const ForwardBatch& batch) {
     }
   }
   kv_.Expect(last_page);
+}
+
+void Transformer::PlaceRopes(const ForwardBatch& batch) {
+  has_row_ropes_ = std::ranges::any_of(batch.sequences, [](const SequenceSlice& s) {
+    return !s.rope_positions.empty() || s.rope_shift != 0;
+  });
+  if (!has_row_ropes_) return;
+  row_positions_.clear();
+  for (const SequenceSlice& s : batch.sequences) {
+    MLC_CHECK(metadata_.row_positions && std::ssize(s.rope_positions) <= s.num_tokens)
+        << s.rope_positions.size() << " positions for " << s.num_tokens << " rows";
+    row_positions_.insert(row_positions_.end(), s.rope_positions.begin(), s.rope_positions.end());
+    for (int64_t j = std::ssize(s.rope_positions); j < s.num_tokens; ++j) {
+      const auto place = static_cast<int32_t>(s.position + j + s.rope_shift);
+      row_positions_.push_back({place, place, place});
+    }
+  }
+  for (const RowPosition& position : row_positions_) {
+    for (const int32_t number : position) {
+      MLC_CHECK(number >= 0 && number < num_positions_) << number << " of " << num_positions_;
+    }
+  }
+  row_ropes_.resize(ropes_.size());
+  for (size_t i = 0; i < ropes_.size(); ++i) {
+    row_ropes_[i] = RopeOfRows(ropes_[i], config_.ropes[i].components, row_positions_);
+  }
+  row_numbers_.resize(row_positions_.size());
+  std::iota(row_numbers_.begin(), row_numbers_.end(), 0);
 }
 
 void Transformer::Ops::Embed() {
@@ -274,9 +304,9 @@ void Transformer::Ops::AddRope(size_t layer, RowSteps* steps) const {
                                .heads = config_.heads_of(sizes) + kv_heads,  // side by side
                                .head_dim = config_.head_dim_of(sizes),
                                .rotary_dim = config_.ropes[rope].rotary_dim,
-                               .positions = positions(),
-                               .cos = model_.ropes_[rope].cos.data(),
-                               .sin = model_.ropes_[rope].sin.data(),
+                               .positions = rope_positions(),
+                               .cos = ropes()[rope].cos.data(),
+                               .sin = ropes()[rope].sin.data(),
                                .interleaved = config_.arch->interleaved_rope});
 }
 

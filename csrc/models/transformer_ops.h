@@ -87,6 +87,14 @@ class Transformer::Ops {
   const int32_t* positions() const {
     return (has_last_rows_ ? model_.last_positions_ : model_.positions_).data();
   }
+  // Of the tables in ropes().
+  const int32_t* rope_positions() const {
+    if (!model_.has_row_ropes_) return positions();
+    return (has_last_rows_ ? model_.last_rows_ : model_.row_numbers_).data();
+  }
+  const std::vector<RopeTable>& ropes() const {
+    return model_.has_row_ropes_ ? model_.row_ropes_ : model_.ropes_;
+  }
 
   void GatherEmbeddings(const Activations& out);
   // Of a decoder whose layers have inputs (transformer_layer_inputs.cc).

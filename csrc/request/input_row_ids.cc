@@ -27,7 +27,13 @@ int64_t NumRows(const Request& request) {
 std::array<uint64_t, 2> HashOf(const PromptRows& rows, const std::array<uint64_t, 2>& key) {
   const std::span<const float> values =
       std::span(*rows.values).subspan(static_cast<size_t>(rows.first_value));
-  return SipHash128(std::as_bytes(values), key);
+  const std::array<uint64_t, 2> of_values = SipHash128(std::as_bytes(values), key);
+  if (rows.positions.empty()) return of_values;
+  const std::array<uint64_t, 2> of_positions =
+      SipHash128(std::as_bytes(std::span(rows.positions)), key);
+  const std::array<uint64_t, 5> all = {of_values[0], of_values[1], of_positions[0], of_positions[1],
+                                       static_cast<uint64_t>(rows.advance)};
+  return SipHash128(std::as_bytes(std::span(all)), key);
 }
 
 }  // namespace

@@ -37,14 +37,62 @@ void CheckRows(const EmbeddingData& data, size_t index, int64_t input_size) {
   }
 }
 
-void AppendInput(const Data& input, size_t index, int64_t input_size, Request* request) {
+void CheckPositions(const EmbeddingData& data, size_t index, bool are_taken) {
+  if (data.positions.empty() && data.advance == 0) return;
+  const auto refuse = [&](const std::string& what) {
+    throw InvalidRequest("inputs", InputName(index) + what);
+  };
+  if (!are_taken) refuse(" has positions, but those of this model are one number");
+  if (std::ssize(data.positions) != data.num_rows) {
+    refuse(" must have a position for each of " + std::to_string(data.num_rows) + " rows, got " +
+           std::to_string(data.positions.size()));
+  }
+  const std::string range = std::to_string(data.num_rows);
+  for (const RowPosition& position : data.positions) {
+    for (const int32_t number : position) {
+      if (number >= 0 && number < data.num_rows) continue;
+      refuse(" must have positions in [0, " + range + "), got " + std::to_string(number));
+    }
+  }
+  if (data.advance < 1 || data.advance > data.num_rows) {
+    refuse(" must advance by a number in [1, " + range + "], got " + std::to_string(data.advance));
+  }
+}
+
+// Those of texts go on from what is in front of them.
+void PlaceRope(Request* request) {
+  const auto has_own = [](const PromptRows& rows) { return !rows.positions.empty(); };
+  if (std::ranges::none_of(request->prompt_rows, has_own)) return;
+  std::vector<RowPosition>& places = request->rope_positions;
+  places.reserve(request->prompt_token_ids.size());
+  int32_t next = 0;
+  const auto add_texts = [&](int64_t end) {
+    for (; std::ssize(places) < end; ++next) places.push_back({next, next, next});
+  };
+  for (const PromptRows& rows : request->prompt_rows) {
+    if (!has_own(rows)) continue;
+    add_texts(rows.begin);
+    for (const auto& [time, height, width] : rows.positions) {
+      places.push_back({next + time, next + height, next + width});
+    }
+    next += static_cast<int32_t>(rows.advance);
+  }
+  add_texts(request->prompt_len());
+  request->rope_shift = next - request->prompt_len();
+}
+
+void AppendInput(const Data& input, size_t index, const RequestLimits& limits, Request* request) {
   std::vector<int32_t>& token_ids = request->prompt_token_ids;
   if (const auto* tokens = std::get_if<TokenData>(&input)) {
     token_ids.insert(token_ids.end(), tokens->token_ids.begin(), tokens->token_ids.end());
   } else if (const auto* rows = std::get_if<EmbeddingData>(&input)) {
-    CheckRows(*rows, index, input_size);
-    request->prompt_rows.push_back(
-        {.begin = std::ssize(token_ids), .num_rows = rows->num_rows, .values = rows->values});
+    CheckRows(*rows, index, limits.input_size);
+    CheckPositions(*rows, index, limits.row_positions);
+    request->prompt_rows.push_back({.begin = std::ssize(token_ids),
+                                    .num_rows = rows->num_rows,
+                                    .values = rows->values,
+                                    .positions = rows->positions,
+                                    .advance = rows->advance});
     token_ids.resize(token_ids.size() + static_cast<size_t>(rows->num_rows), kFirstInputRow);
   } else {
     throw InvalidRequest("inputs", InputName(index) +
@@ -60,6 +108,13 @@ void TruncatePrompt(int64_t input_size, Request* request) {
   std::vector<int32_t>& token_ids = request->prompt_token_ids;
   const int64_t num_dropped = std::ssize(token_ids) - *max_tokens;
   if (num_dropped <= 0) return;
+  for (const PromptRows& rows : request->prompt_rows) {
+    if (rows.positions.empty()) continue;
+    throw InvalidRequest("truncate_prompt_tokens",
+                         "\"truncate_prompt_tokens\" cannot shorten a prompt with positions of "
+                         "images; it has " +
+                             std::to_string(token_ids.size()) + " tokens");
+  }
   token_ids.erase(token_ids.begin(), token_ids.begin() + num_dropped);
   std::erase_if(request->prompt_rows,
                 [&](const PromptRows& rows) { return rows.end() <= num_dropped; });
@@ -140,16 +195,16 @@ GenerationConfig ServiceOf(const GenerationConfig& config) {
 
 // Flattens the inputs. The request is not checked yet.
 std::shared_ptr<Request> NewRequest(std::string id, std::vector<Data> inputs,
-                                    GenerationConfig generation_cfg, int64_t input_size) {
+                                    GenerationConfig generation_cfg, const RequestLimits& limits) {
   if (id.empty()) throw InvalidRequest("id", "The request id must not be empty");
   auto request = std::make_shared<Request>();
   request->id = std::move(id);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    AppendInput(inputs[i], i, input_size, request.get());
+    AppendInput(inputs[i], i, limits, request.get());
   }
   request->inputs = std::move(inputs);
   request->generation_cfg = std::move(generation_cfg);
-  TruncatePrompt(input_size, request.get());
+  TruncatePrompt(limits.input_size, request.get());
   return request;
 }
 
@@ -216,9 +271,10 @@ RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationCon
                          const RequestLimits& limits, const CompleteRequest& complete,
                          bool begins_turn) {
   const auto request =
-      NewRequest(std::move(id), std::move(inputs), std::move(generation_cfg), limits.input_size);
+      NewRequest(std::move(id), std::move(inputs), std::move(generation_cfg), limits);
   request->begins_turn = begins_turn;
   CheckRequest(*request, limits);
+  PlaceRope(request.get());
   if (!request->generation_cfg.seed) request->generation_cfg.seed = RandomSeed();
   if (complete) complete(request.get());
   return request;
@@ -227,10 +283,10 @@ RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationCon
 RequestPtr CreateEmbeddingRequest(std::string id, std::vector<Data> inputs,
                                   const EmbeddingConfig& embedding, const GenerationConfig& service,
                                   const RequestLimits& limits, const CompleteRequest& complete) {
-  const auto request =
-      NewRequest(std::move(id), std::move(inputs), ServiceOf(service), limits.input_size);
+  const auto request = NewRequest(std::move(id), std::move(inputs), ServiceOf(service), limits);
   request->embedding = Resolved(embedding, limits.embedding);
   CheckRequest(*request, limits);
+  PlaceRope(request.get());
   if (complete) complete(request.get());
   return request;
 }

@@ -38,6 +38,8 @@ struct PromptRows {
   // Of EmbeddingData, of which the first ones may be cut off.
   std::shared_ptr<const std::vector<float>> values;
   int64_t first_value = 0;
+  std::vector<RowPosition> positions{};  // of EmbeddingData, and so is this
+  int64_t advance = 0;
 
   int64_t end() const { return begin + num_rows; }
 };
@@ -53,6 +55,10 @@ struct Request : std::enable_shared_from_this<Request> {
   // Whose ids they have (InputRowIds), and of which round; null until they have any.
   std::shared_ptr<const InputRowIds> row_ids;
   int64_t row_round = 0;
+  // Of a prompt with EmbeddingData::positions: where rope puts each of its tokens, and how much
+  // further than its place what follows is.
+  std::vector<RowPosition> rope_positions;
+  int64_t rope_shift = 0;
   GenerationConfig generation_cfg;  // validated, seed filled in
   // The answer is a turn of a chat, thus a text of its own: it loses the leading space that the
   // tokenizer's decoder strips from texts. A continuation of the prompt keeps it.

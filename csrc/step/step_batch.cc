@@ -9,6 +9,18 @@
 #include "support/check.h"
 
 namespace mlc_native {
+namespace {
+
+// Of the tokens of the prompt from `begin` to `end`, if they are not those of a text.
+std::span<const RowPosition> RopePositions(const RequestStateEntry& entry, int64_t begin,
+                                           int64_t end) {
+  const std::span<const RowPosition> all = entry.rstate->request->rope_positions;
+  if (begin >= std::ssize(all)) return {};
+  return all.subspan(static_cast<size_t>(begin),
+                     static_cast<size_t>(std::min(end, std::ssize(all)) - begin));
+}
+
+}  // namespace
 
 void StepBatch::Clear() {
   token_ids_.clear();
@@ -43,7 +55,9 @@ void StepBatch::Add(const PlannedSlice& slice, const PagedKvCache& kv, TokenBloc
                         .block = block,
                         .recurrent_slot = kv.state_slot(entry.mstate.internal_id),
                         .recurrent_writes = kv.state_writes(entry.mstate.internal_id),
-                        .adapter = entry.rstate->request->adapter_weights()});
+                        .adapter = entry.rstate->request->adapter_weights(),
+                        .rope_positions = RopePositions(entry, position, end),
+                        .rope_shift = entry.rstate->request->rope_shift});
   if (is_behind) {
     MLC_CHECK(slice.num_tokens == slice.num_drawn) << slice.num_tokens << " tokens behind guesses";
     token_ids_.push_back(TokenAt(behind.next()));

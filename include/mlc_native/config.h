@@ -73,7 +73,8 @@ struct ModelMetadata {
   // Hidden states that the model gives (HiddenStates in model.h); hidden_size 0: it gives none.
   int64_t num_layers = 0;
   int64_t hidden_size = 0;
-  int64_t input_size = 0;  // numbers of a row of InputRows (model.h); 0: it takes tokens only
+  int64_t input_size = 0;      // numbers of a row of InputRows (model.h); 0: it takes tokens only
+  bool row_positions = false;  // SequenceSlice::rope_positions may differ from those of texts
   std::optional<DraftHeadInfo> draft_head{};  // of a model that is one
   bool generates = true;  // false: its checkpoint has no head, and embeds texts only
   // Of the device, after the weights; nullopt: the model lives in the memory of the host.

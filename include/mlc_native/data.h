@@ -5,6 +5,7 @@
 // `group`. The finish reason of every sequence arrives before it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -34,6 +35,7 @@ struct RequestLimits {
   bool generates = true;          // false: it has no head, and embeds texts only
   int64_t embedding_size = 0;     // numbers of an embedding; 0: the model gives none
   int64_t input_size = 0;         // numbers of a row of EmbeddingData; 0: it takes tokens only
+  bool row_positions = false;     // it takes EmbeddingData::positions
   EmbeddingDefaults embedding{};  // of its folder
 };
 
@@ -53,6 +55,9 @@ struct TokenData {
   std::vector<int32_t> token_ids;
 };
 
+// A position of M-RoPE (Qwen2-VL): time, height and width, which are the same number in texts.
+using RowPosition = std::array<int32_t, 3>;
+
 // Rows that the model reads in place of the embeddings of tokens: what the vision tower of a model
 // makes of an image, or a learned prompt. They are what transformers calls inputs_embeds. A row
 // counts as a token, and may be cached, computed in chunks and computed again as one.
@@ -60,6 +65,10 @@ struct EmbeddingData {
   int64_t num_rows = 0;
   std::shared_ptr<const std::vector<float>>
       values;  // [num_rows, RequestLimits::input_size], finite
+  // Where the rope of a model with positions of images puts each row, from the place of the first
+  // one on: [num_rows], each number in [0, num_rows). Empty: 0, 1, 2, ... in all components.
+  std::vector<RowPosition> positions{};
+  int64_t advance = 0;  // with positions: of what follows, in [1, num_rows]
 };
 
 // Among the tokens of a sequence, ids from here on are rows of EmbeddingData.

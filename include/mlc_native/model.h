@@ -73,6 +73,10 @@ struct SequenceSlice {
   int32_t recurrent_slot = -1;
   std::span<const RecurrentWrite> recurrent_writes{};
   const ModelAdapter* adapter = nullptr;  // of this model's adapter_loader; null: none
+  // Where rope puts the first rows, of a model whose metadata has row_positions. The others, those
+  // behind guesses too, are so much further on (or back) than their places in the sequence.
+  std::span<const RowPosition> rope_positions{};
+  int64_t rope_shift = 0;
 };
 
 // Memory for hidden states on the device of a target and its draft head: forwards of the target

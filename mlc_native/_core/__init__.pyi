@@ -99,6 +99,10 @@ class RequestLimits:
         """Numbers of a row in place of a token; 0: the model takes tokens only."""
 
     @property
+    def row_positions(self) -> bool:
+        """Whether rows may have positions of three numbers."""
+
+    @property
     def pooling(self) -> str:
         """Of embeddings whose requests name none."""
 
@@ -474,12 +478,12 @@ class Engine:
     def create(config_json: str, device: str, callback: object | None = None, trace_recorder: EventTraceRecorder | None = None, progress: object | None = None, log: object | None = None) -> Engine:
         """Loads the model named in the config. Raises InvalidConfig, LoadError."""
 
-    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig, begins_turn: bool = False, cancellation: Cancellation | None = None, embeddings: Sequence[tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]]] = []) -> Request:
+    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig, begins_turn: bool = False, cancellation: Cancellation | None = None, embeddings: Sequence[tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]] | tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None, 3), order='C', device='cpu', writable=False)], int]] = []) -> Request:
         """
         Validates, and compiles a grammar without the GIL. Raises InvalidRequest, InvalidConfig.
         """
 
-    def create_embedding_request(self, id: str, token_ids: Sequence[int], pooling: str | None, dimensions: int | None, normalize: bool | None, service: GenerationConfig, embeddings: Sequence[tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]]] = []) -> Request:
+    def create_embedding_request(self, id: str, token_ids: Sequence[int], pooling: str | None, dimensions: int | None, normalize: bool | None, service: GenerationConfig, embeddings: Sequence[tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]] | tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None, 3), order='C', device='cpu', writable=False)], int]] = []) -> Request:
         """
         A request for the embedding of the tokens; None is what the model folder says. Raises InvalidRequest.
         """
@@ -546,12 +550,12 @@ class ThreadedEngine:
 
     def reset(self) -> None: ...
 
-    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig, begins_turn: bool = False, cancellation: Cancellation | None = None, embeddings: Sequence[tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]]] = []) -> Request:
+    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig, begins_turn: bool = False, cancellation: Cancellation | None = None, embeddings: Sequence[tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]] | tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None, 3), order='C', device='cpu', writable=False)], int]] = []) -> Request:
         """
         Validates against the loaded model, and compiles a grammar without the GIL. Raises InvalidRequest, InvalidConfig.
         """
 
-    def create_embedding_request(self, id: str, token_ids: Sequence[int], pooling: str | None, dimensions: int | None, normalize: bool | None, service: GenerationConfig, embeddings: Sequence[tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]]] = []) -> Request:
+    def create_embedding_request(self, id: str, token_ids: Sequence[int], pooling: str | None, dimensions: int | None, normalize: bool | None, service: GenerationConfig, embeddings: Sequence[tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]] | tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None, 3), order='C', device='cpu', writable=False)], int]] = []) -> Request:
         """
         A request for the embedding of the tokens; None is what the model folder says. Raises InvalidRequest.
         """

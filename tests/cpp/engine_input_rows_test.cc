@@ -139,19 +139,21 @@ TEST(EngineInputRows, AreComputedAgainAfterAPreemption) {
   }
 }
 
-TEST(EngineInputRows, AreNeverGuessed) {
-  TestEngineSetup setup;
-  setup.speculative_mode = SpeculativeMode::kNGram;
-  setup.spec_draft_length = 6;
-  // Its answers repeat what is in front of the rows.
-  setup.model.script = {1, 2, 3, 4};
+// The answer goes round in letters, each of which was followed by a row.
+TEST(EngineInputRows, LeaveGuessesRight) {
+  TestEngineSetup setup = SpeculationSetup({.drafts = Drafts::kLookup, .length = 6});
+  setup.max_single_sequence_length = 400;
   TestEngine engine(setup);
+  const std::vector<int32_t> answer = Oracle(setup.model, LetterPrompt(3), 24);
   MixedPrompt prompt;
-  for (int32_t i = 0; i < 4; ++i) prompt.Tokens({1, 2, 3, 4}).Image(Numbers(3, i));
-  prompt.Tokens({1, 2});
-  engine.AddInputs("a", prompt.inputs, Greedy(24));
+  for (size_t i = 0; i + 4 <= answer.size(); ++i) {
+    prompt.Tokens({answer.begin() + i, answer.begin() + i + 4}).Image(Numbers(3, 1));
+  }
+  prompt.Tokens(LetterPrompt(3));
+  engine.AddInputs("a", prompt.inputs, Endless(Greedy(24)));
   engine.Run();
   EXPECT_EQ(engine.Answer("a").token_ids, Oracle(setup.model, prompt.history, 24));
+  EXPECT_GT(SpecDecode(engine)["num_draft_tokens"], 0);
 }
 
 TEST(EngineInputRows, AreNotToldToADraftModel) {

@@ -42,9 +42,9 @@ BUGS = [
     ),
     _bug(
         "rows are guessed",
-        "draft/drafters.cc",
-        "      proposal_.erase(std::ranges::find_if(proposal_, IsInputRow), proposal_.end());\n",
-        "",
+        "step/speculation.cc",
+        "token_id < context_.model.metadata().vocab_size &&\n",
+        "true &&\n",
         "input_rows,speculation,shared_prefixes",
     ),
     _bug(
