@@ -26,8 +26,8 @@ from mlc_native.tokenizers import Tokenizer
 
 Prompt = str | Sequence[int] | data.Data | Sequence[str | int | Sequence[int] | data.Data]
 
-# Where rows begin among the tokens of a prompt, and the rows, which take the places of tokens.
-PlacedRows = list[tuple[int, Any]]
+# Where rows begin among the tokens of a prompt, and EmbeddingData.placed of each.
+PlacedRows = list[tuple[Any, ...]]
 PLACE_OF_ROW = -1
 
 _MOST_BYTES_PER_CHARACTER = 4  # of UTF-8
@@ -232,7 +232,7 @@ def _placed(
             token_ids += prompt_token_ids(found, tokenizer, add_special_tokens=False)
             continue
         for piece in found:
-            places.append((len(token_ids), piece.rows))
+            places.append((len(token_ids), *piece.placed))
             token_ids += [PLACE_OF_ROW] * len(piece)
     if not add_special_tokens or tokenizer is None:
         return token_ids, places
@@ -240,7 +240,7 @@ def _placed(
     complete = tokenizer.special_tokens.around(token_ids, **ends)
     added = len(tokenizer.special_tokens.around(token_ids, front=ends["front"], back=False))
     added -= len(token_ids)  # in front
-    return complete, [(at + added, rows) for at, rows in places]
+    return complete, [(at + added, *placed) for at, *placed in places]
 
 
 def has_rows(prompt: Prompt) -> bool:

@@ -155,6 +155,19 @@ def _split(
         left = len(list(run))
         while left > 0:  # a run may have the rows of several images
             if len(rows) == 0:
-                rows = next(rest).rows
+                image = next(rest)
+                rows = image.rows
+                if image.grid is not None and left >= len(rows):  # all of it is in this run
+                    yield EmbeddingData(rows, *_positions(*image.grid))
+                    left, rows = left - len(rows), ()
+                    continue
             yield EmbeddingData(rows[:left])
             left, rows = max(0, left - len(rows)), rows[left:]
+
+
+def _positions(height: int, width: int) -> tuple[Any, int]:
+    """Times, heights and widths of the rows of an image, and where the text behind it goes on."""
+    import numpy as np
+
+    axes = np.meshgrid([0], np.arange(height), np.arange(width), indexing="ij")
+    return np.stack([axis.ravel() for axis in axes], axis=1), max(height, width)

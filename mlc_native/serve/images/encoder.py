@@ -109,7 +109,7 @@ class ImageEncoder:
 
     def _encoded(self, tower: Tower, image: Any, copies: int, place: str) -> EncodedImage:
         try:
-            return EncodedImage(*tower.encode(image, copies))
+            return tower.encode(image, copies)
         except TowerError as error:
             raise self._refused(str(error)) from error
         except Exception as error:  # as of an image of 1 x 1 that some processors cannot resize

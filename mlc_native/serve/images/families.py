@@ -1,9 +1,9 @@
 """The models whose images the engine reads: one table.
 
-A family belongs here if its language model reads the rows of an image as it reads tokens: one
-position each, and each row sees what precedes it. The texts of all other models with images are
-served, and their images are refused. A family is added with a row here and a tiny model in
-tests/python/models/image_folders.py, which compares it with transformers.
+A family belongs here if its language model reads the rows of an image as it reads tokens: each
+row sees what precedes it. Their positions may be three numbers each. The texts of all other models
+with images are served, and their images are refused. A family is added with a row here and a tiny
+model in tests/python/models/image_folders.py, which is compared with transformers.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ class ImageFamily:
         processor: the processor of transformers, unless the model folder names another one of
             PROCESSORS.
         several_differ: an image of several is read in another way than one alone.
+        grid: the rows of an image have positions of a time, a height and a width (M-RoPE).
         whole: transformers finds the weights of the tower only along with the head.
     """
 
     processor: str
     several_differ: bool = False
+    grid: bool = False
     whole: bool = False
 
 
@@ -49,6 +51,14 @@ FAMILIES: Mapping[str, ImageFamily] = {
     "qianfan_ocr": ImageFamily("QianfanOCRProcessor"),
     "smolvlm": ImageFamily("SmolVLMProcessor"),
     "video_llama_3": ImageFamily("VideoLlama3Processor"),
+    "glm46v": ImageFamily("Glm46VProcessor", grid=True),
+    "glm4v": ImageFamily("Glm4vProcessor", grid=True),
+    "glm4v_moe": ImageFamily("Glm4vProcessor", grid=True),
+    "paddleocr_vl": ImageFamily("PaddleOCRVLProcessor", grid=True),
+    "qwen2_5_vl": ImageFamily("Qwen2_5_VLProcessor", grid=True, whole=True),
+    "qwen2_vl": ImageFamily("Qwen2VLProcessor", grid=True, whole=True),
+    "qwen3_5": ImageFamily("Qwen3VLProcessor", grid=True),
+    "qwen3_5_moe": ImageFamily("Qwen3VLProcessor", grid=True),
     "vipllava": ImageFamily("LlavaProcessor"),
 }
 
@@ -74,6 +84,12 @@ PROCESSORS: Mapping[str, tuple[str, str]] = {
     "QianfanOCRProcessor": ("qianfan_ocr", "QianfanOCRProcessor"),
     # Its own one requires a package for videos; for images, both write the same.
     "SmolVLMProcessor": ("idefics3", "Idefics3Processor"),
+    "Glm46VProcessor": ("glm46v", "Glm46VProcessor"),
+    "Glm4vProcessor": ("glm4v", "Glm4vProcessor"),
+    "PaddleOCRVLProcessor": ("paddleocr_vl", "PaddleOCRVLProcessor"),
+    "Qwen2_5_VLProcessor": ("qwen2_5_vl", "Qwen2_5_VLProcessor"),
+    "Qwen2VLProcessor": ("qwen2_vl", "Qwen2VLProcessor"),
+    "Qwen3VLProcessor": ("qwen3_vl", "Qwen3VLProcessor"),
     "VideoLlama3Processor": ("video_llama_3", "VideoLlama3Processor"),
 }
 

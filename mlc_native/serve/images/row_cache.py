@@ -20,10 +20,12 @@ class EncodedImage:
     Attributes:
         text: the text that stands for the image in a prompt; each of its image tokens is a row.
         rows: float32 [n, hidden_size], read-only.
+        grid: height and width of the rows, if their positions depend on it.
     """
 
     text: str
     rows: Any
+    grid: tuple[int, int] | None = None
 
     @property
     def num_bytes(self) -> int:

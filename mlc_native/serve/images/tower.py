@@ -18,6 +18,7 @@ from typing import Any
 from mlc_native.errors import invalid_request
 from mlc_native.serve.images.families import FAMILIES, PIXTRAL, PROCESSORS
 from mlc_native.serve.images.pixtral import PixtralParts
+from mlc_native.serve.images.row_cache import EncodedImage
 from mlc_native.support.json_file import read_optional_json_object
 
 EXTRA = 'pip install "mlc_native[images]"'
@@ -73,10 +74,13 @@ class Tower:
             self._processor, "image_placeholder_token", self._processor.image_token
         )
         names = inspect.signature(self._model.get_image_features).parameters
+        self._merge = (
+            int(config.vision_config.spatial_merge_size) if FAMILIES[model_type].grid else None
+        )
         self._inputs = [name for name in names if not name.startswith("vision_feature")]
 
-    def encode(self, image: Any, copies: int = 1) -> tuple[str, Any]:
-        """The text that stands for an RGB image in a prompt, and its rows in float32.
+    def encode(self, image: Any, copies: int = 1) -> EncodedImage:
+        """What the language model reads of an RGB image.
 
         Args:
             copies: of the image in the request that the processor is given.
@@ -109,7 +113,10 @@ class Tower:
         rows = rows[: expected // copies]
         array = rows.to(torch.float32).contiguous().numpy().copy()
         array.flags.writeable = False
-        return text, array
+        if self._merge is None:
+            return EncodedImage(text, array)
+        _, height, width = (int(size) for size in inputs["image_grid_thw"][0])
+        return EncodedImage(text, array, (height // self._merge, width // self._merge))
 
 
 def load_processor(folder: Path, model_type: str, image_token_id: int) -> Any:

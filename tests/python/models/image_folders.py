@@ -14,6 +14,7 @@ from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+from dense_shapes import QWEN_VISION
 from image_shapes import IMAGE_SHAPES, PIXTRAL
 from make_random_checkpoint import SPECIAL_TOKENS, byte_tokenizer, make_checkpoint
 
@@ -253,6 +254,79 @@ MODELS = {
         ["<|image_pad|>", "<|video_pad|>"],
         "<|image_pad|>",
         named={"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"},
+    ),
+    "qwen2_vl": Model(
+        "tiny-qwen2_vl",
+        {"processor_class": "Qwen2VLProcessor"},
+        {"image_processor_type": "Qwen2VLImageProcessor", **_QWEN},
+        ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"],
+        "<|vision_start|><|image_pad|><|vision_end|>",
+        named={"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"},
+        image_token="<|image_pad|>",
+        config={"vision_config": {**QWEN_VISION, "embed_dim": 32, "hidden_size": 64}},
+    ),
+    "qwen2_5_vl": Model(
+        "tiny-qwen2_5_vl",
+        {"processor_class": "Qwen2_5_VLProcessor"},
+        {"image_processor_type": "Qwen2VLImageProcessor", **_QWEN},
+        ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"],
+        "<|vision_start|><|image_pad|><|vision_end|>",
+        named={"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"},
+        image_token="<|image_pad|>",
+    ),
+    "qwen3_5": Model(
+        "tiny-qwen3_5",
+        {"processor_class": "Qwen3VLProcessor"},
+        {"image_processor_type": "Qwen2VLImageProcessor", **_QWEN},
+        ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"],
+        "<|vision_start|><|image_pad|><|vision_end|>",
+        named={"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"},
+        image_token="<|image_pad|>",
+    ),
+    "qwen3_5_moe": Model(
+        "tiny-qwen3_5_moe",
+        {"processor_class": "Qwen3VLProcessor"},
+        {"image_processor_type": "Qwen2VLImageProcessor", **_QWEN},
+        ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"],
+        "<|vision_start|><|image_pad|><|vision_end|>",
+        named={"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"},
+        image_token="<|image_pad|>",
+    ),
+    "glm4v": Model(
+        "tiny-glm4v",
+        {"processor_class": "Glm4vProcessor"},
+        {"image_processor_type": "Glm4vImageProcessor", **_QWEN},
+        ["<|image|>", "<|video|>", "<|begin_of_image|>", "<|end_of_image|>"],
+        "<|begin_of_image|><|image|><|end_of_image|>",
+        named={"image_token": "<|image|>", "video_token": "<|video|>"},
+        image_token="<|image|>",
+    ),
+    "glm46v": Model(
+        "tiny-glm46v",
+        {"processor_class": "Glm46VProcessor"},
+        {"image_processor_type": "Glm46VImageProcessor", **_QWEN},
+        ["<|image|>", "<|video|>", "<|begin_of_image|>", "<|end_of_image|>"],
+        "<|begin_of_image|><|image|><|end_of_image|>",
+        named={"image_token": "<|image|>", "video_token": "<|video|>"},
+        image_token="<|image|>",
+    ),
+    "glm4v_moe": Model(
+        "tiny-glm4v_moe",
+        {"processor_class": "Glm4vProcessor"},
+        {"image_processor_type": "Glm4vImageProcessor", **_QWEN},
+        ["<|image|>", "<|video|>", "<|begin_of_image|>", "<|end_of_image|>"],
+        "<|begin_of_image|><|image|><|end_of_image|>",
+        named={"image_token": "<|image|>", "video_token": "<|video|>"},
+        image_token="<|image|>",
+    ),
+    "paddleocr_vl": Model(
+        "tiny-paddleocr_vl",
+        {"processor_class": "PaddleOCRVLProcessor"},
+        {"image_processor_type": "PaddleOCRVLImageProcessor", **_QWEN},
+        ["<|IMAGE_PLACEHOLDER|>", "<|video_pad|>", "<|IMAGE_START|>", "<|IMAGE_END|>"],
+        "<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>",
+        named={"image_token": "<|IMAGE_PLACEHOLDER|>", "video_token": "<|video_pad|>"},
+        image_token="<|IMAGE_PLACEHOLDER|>",
     ),
     "got_ocr2": Model(
         "image-got_ocr2",

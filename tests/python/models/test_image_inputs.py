@@ -165,6 +165,10 @@ def greedy_after(model: Any, inputs: Any, answer: list[int]) -> list[int]:
     """The greedy token of transformers after a prompt and after each token of an answer."""
     ids = torch.cat([inputs["input_ids"], torch.tensor([answer[:-1]])], dim=1)
     given = {**inputs, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if "mm_token_type_ids" in inputs:  # images have positions of their own
+        kinds = torch.zeros_like(ids)
+        kinds[:, : inputs["input_ids"].shape[1]] = inputs["mm_token_type_ids"]
+        given["mm_token_type_ids"] = kinds
     logits = model(**given).logits[0, -len(answer) :]
     return list(logits.argmax(-1).tolist())
 
