@@ -359,6 +359,18 @@ def test_a_folder_without_weights_of_the_tower(llava: Path, tmp_path: Path) -> N
             encoder.encode(ImageSource("here", RED), is_alone=True)
 
 
+def test_a_folder_without_a_processor(tmp_path: Path) -> None:
+    """The error names the file, and not where the folder lies."""
+    folder = make_image_model("llava", tmp_path / "m")
+    (folder / "preprocessor_config.json").unlink()
+    (folder / "processor_config.json").unlink()
+    encoder = ImageEncoder.of_folder(folder)
+    assert encoder is not None
+    with pytest.raises(InvalidRequest, match=r"preprocessor_config\.json") as caught:
+        encoder.encode(ImageSource("here", RED), is_alone=True)
+    assert str(tmp_path) not in str(caught.value)
+
+
 def test_pickles_are_not_read(tmp_path: Path) -> None:
     import torch
     from safetensors.torch import load_file

@@ -69,7 +69,8 @@ class Tower:
         except TowerError:
             raise
         except Exception as error:  # transformers raises what it meets in the files
-            raise TowerError(f"{type(error).__name__}: {str(error)[:500]}") from error
+            reason = str(error).replace(str(folder), folder.name)  # clients need not know it
+            raise TowerError(f"{type(error).__name__}: {reason[:500]}") from error
         self.placeholder: str = getattr(
             self._processor, "image_placeholder_token", self._processor.image_token
         )
