@@ -334,6 +334,15 @@ ConfigFields FieldsOfText(const ArchSpec& arch, const ConfigFields& root) {
   return root;
 }
 
+int64_t NumImageLayers(const ConfigFields& root, int64_t num_layers) {
+  constexpr char kField[] = "deepstack_visual_indexes";
+  const ConfigFields vision = root.Object("vision_config");
+  if (!vision.Has(kField)) return 0;
+  const int64_t count = std::ssize(vision.Sizes(kField));
+  if (count >= num_layers) vision.FailValue(kField, "a list for fewer than all layers");
+  return count;
+}
+
 ModelConfig ReadHuggingFaceConfig(const std::string& folder, int64_t longest) {
   const ConfigFields root = ReadConfigJson(folder);
   if (DescribesDraftHead(root)) {
@@ -347,6 +356,7 @@ ModelConfig ReadHuggingFaceConfig(const std::string& folder, int64_t longest) {
   const ConfigFields fields = FieldsOfText(named, root);
   ModelConfig config =
       ReadDecoder(*RowOfText(&named, fields.String("model_type", "")), root, fields, longest);
+  if (named.reads_mrope) config.num_image_layers = NumImageLayers(root, std::ssize(config.layers));
   if (!model.has_head) {  // the embeddings stand in for it, which take no memory of their own
     config.has_head = false;
     config.tie_word_embeddings = true;

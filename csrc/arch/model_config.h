@@ -188,7 +188,10 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   bool tie_word_embeddings = false;
   bool has_head = true;       // false: the checkpoint has none, so that logits mean nothing
   float embedding_scale = 1;  // see EmbeddingScale
-  float residual_scale = 1;   // the family's residual is the residual times this
+  // The first layers, behind each of which a part of a row in place of a token is added (DeepStack
+  // of Qwen3-VL). Fewer than all layers.
+  int64_t num_image_layers = 0;
+  float residual_scale = 1;  // the family's residual is the residual times this
   float attention_scale = 0;
   QueryScaling query_scaling{};
   float final_norm_scale = 1;    // of the final norm's weight
@@ -319,6 +322,8 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::vector<float> QueryScales(int64_t num_positions) const;
   // What the embeddings are multiplied with in a decoder whose weights have this type.
   float EmbeddingScale(DType weights) const;
+  // Numbers of a row in place of a token: of the embedding, and of what the first layers add.
+  int64_t input_size() const { return (1 + num_image_layers) * hidden_size; }
   // Whether images have positions of their own.
   bool has_row_positions() const;
   // What rows that are given in their place (InputRows) are multiplied with.

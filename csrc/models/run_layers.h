@@ -77,6 +77,15 @@ concept ScalesResidual = requires(Ops ops, const NormWeights<Vector>& norm, size
   ops.ScaleResidual(layer);
 };
 
+// An Ops of a model whose first layers may add to rows in place of tokens.
+template <typename Ops>
+concept AddsInputRows = requires(Ops ops, size_t layer) {
+  // Whether the batch has such rows, and the layer adds to them.
+  { ops.HasInputRows(layer) } -> std::same_as<bool>;
+  // residual += the part of the layer, in those rows.
+  ops.AddInputRows(layer);
+};
+
 // An Ops of a model whose layers may have inputs.
 template <typename Ops>
 concept TakesLayerInputs = requires(Ops ops, size_t layer) {
@@ -350,6 +359,13 @@ void EndLayer(const Weights& weights, size_t layer, const Norm& next_norm, Ops& 
     if (weights.vector(VectorRole::kLayerScale) != decltype(Norm::weight){}) {
       ops.AddOutput(*post_norm);
       ops.ScaleResidual(layer);
+      return ops.Normalize(next_norm);
+    }
+  }
+  if constexpr (AddsInputRows<Ops> && ScalesResidual<Ops, decltype(Norm::weight)>) {
+    if (ops.HasInputRows(layer)) {
+      ops.AddOutput(*post_norm);
+      ops.AddInputRows(layer);
       return ops.Normalize(next_norm);
     }
   }

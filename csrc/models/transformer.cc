@@ -209,7 +209,7 @@ void Transformer::DescribeMetadata() {
                                   std::string(kernels::IsaName(*cpu_.isa));
   metadata_.num_layers = std::ssize(config_.layers);
   metadata_.hidden_size = config_.hidden_size;
-  metadata_.input_size = config_.draft_head ? 0 : config_.hidden_size;
+  metadata_.input_size = config_.draft_head ? 0 : config_.input_size();
   metadata_.row_positions = !config_.draft_head && config_.has_row_positions();
   metadata_.generates = config_.has_head;
   if (config_.draft_head) metadata_.draft_head = config_.draft_head->info;

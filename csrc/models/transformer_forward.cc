@@ -1,6 +1,7 @@
 // Transformer::Forward, and the operations of a layer on the CPU's kernels.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "models/batch_check.h"
@@ -108,19 +109,37 @@ void Transformer::Ops::GatherEmbeddings(const Activations& out) {
   } else {
     kernels::GatherRows(model_.cpu_, weights.embeddings, args);
   }
-  const float scale = config_.InputScale();
-  for (const InputRows& rows : batch_.input_rows) {
-    const int64_t size = config_.hidden_size;
-    for (int64_t row = 0; row < rows.num_rows; ++row) {
-      std::transform(rows.values + row * size, rows.values + (row + 1) * size,
-                     out.data + (rows.first_row + row) * out.width,
-                     [scale](float x) { return x * scale; });
-    }
-  }
+  PlaceInputRows(out);
   if (weights.positions.data == nullptr) return;
   kernels::GatherRows(
       model_.cpu_, weights.positions,
       {.ids = positions(), .m = num_rows_, .out = out.data, .ldo = out.width, .adds = true});
+}
+
+// In place of embeddings.
+void Transformer::Ops::PlaceInputRows(const Activations& out) const {
+  const float scale = config_.InputScale();
+  for (const InputRows& rows : batch_.input_rows) {
+    for (int64_t row = 0; row < rows.num_rows; ++row) {
+      const float* const values = rows.values + row * config_.input_size();
+      std::transform(values, values + config_.hidden_size,
+                     out.data + (rows.first_row + row) * out.width,
+                     [scale](float x) { return x * scale; });
+    }
+  }
+}
+
+void Transformer::Ops::AddInputRows(size_t layer) {
+  RunRemembered();
+  const Activations& out = buffers_.residual;
+  const int64_t part = (static_cast<int64_t>(layer) + 1) * config_.hidden_size;
+  for (const InputRows& rows : batch_.input_rows) {
+    for (int64_t row = 0; row < rows.num_rows; ++row) {
+      const float* const values = rows.values + row * config_.input_size() + part;
+      float* const sums = out.data + (rows.first_row + row) * out.width;
+      std::transform(values, values + config_.hidden_size, sums, sums, std::plus());
+    }
+  }
 }
 
 // ---- Norms ----

@@ -46,6 +46,10 @@ class Transformer::Ops {
                        const NormWeights<const float*>& pre_norm);
   void AddAndKeepInput();
   void AddOutput(const NormWeights<const float*>& norm);
+  bool HasInputRows(size_t layer) const {
+    return !batch_.input_rows.empty() && static_cast<int64_t>(layer) < config_.num_image_layers;
+  }
+  void AddInputRows(size_t layer);
   void ScaleResidual(size_t layer);
   void ActivateLayerInput(size_t layer);
   void PredictStreams(size_t layer);
@@ -97,6 +101,7 @@ class Transformer::Ops {
   }
 
   void GatherEmbeddings(const Activations& out);
+  void PlaceInputRows(const Activations& out) const;
   // Of a decoder whose layers have inputs (transformer_layer_inputs.cc).
   void MakeLayerInputs();
   // Of a decoder with residual streams (transformer_streams.cc): the streams from the embeddings.

@@ -142,8 +142,8 @@ void CudaModel::DescribeMetadata() {
   metadata_.recurrent_bytes_per_slot = DeviceRecurrent::BytesPerSlot(config_);
   metadata_.num_layers = std::ssize(config_.layers);
   metadata_.hidden_size = config_.hidden_size;
-  const bool adds_positions = view_.positions != nullptr;
-  metadata_.input_size = config_.draft_head || adds_positions ? 0 : config_.hidden_size;
+  const bool has_more = view_.positions != nullptr || config_.num_image_layers > 0;
+  metadata_.input_size = config_.draft_head || has_more ? 0 : config_.hidden_size;
   metadata_.generates = config_.has_head;
   if (config_.draft_head) metadata_.draft_head = config_.draft_head->info;
   metadata_.description = weights_->description();

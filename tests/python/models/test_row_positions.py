@@ -2,7 +2,7 @@
 and position_ids.
 
 An image is a grid of rows: each has a time, a height and a width, and what follows goes on behind
-the greatest of them.
+the greatest of them. Rows of Qwen3-VL have more parts, which the first layers add (DeepStack).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def grid_positions(grid: tuple[int, int, int]) -> np.ndarray:
     ).astype(np.int32)
 
 
-def make_prompt(model: torch.nn.Module, vocab: int, seed: int) -> Prompt:
+def make_prompt(model: torch.nn.Module, vocab: int, seed: int, num_parts: int = 1) -> Prompt:
     """Text, an image, text, an image, text."""
     generator = torch.Generator().manual_seed(seed)
     table = model.get_input_embeddings()(torch.arange(vocab)).detach()
@@ -66,7 +66,8 @@ def make_prompt(model: torch.nn.Module, vocab: int, seed: int) -> Prompt:
     for grid in GRIDS:
         positions = grid_positions(grid)
         count = len(positions)
-        rows = torch.randn((count, table.shape[1]), generator=generator) * table.std()
+        width = num_parts * table.shape[1]
+        rows = torch.randn((count, width), generator=generator) * table.std()
         images.append((len(tokens), rows.numpy(), positions, max(grid)))
         tokens.extend([0] * count)
         places.append(positions + following)
@@ -97,12 +98,23 @@ def answers(driver: Driver, prompts: list[Prompt]) -> list[list[int]]:
 def expected(model: torch.nn.Module, prompt: Prompt, answer: list[int]) -> list[int]:
     tokens = torch.tensor([[*prompt.tokens, *answer[:-1]]])
     inputs = model.get_input_embeddings()(tokens)
+    size = inputs.shape[-1]
+    is_image = torch.zeros(tokens.shape, dtype=torch.bool)
     for at, rows, _, _ in prompt.images:
-        inputs[0, at : at + len(rows)] = torch.from_numpy(rows)
+        inputs[0, at : at + len(rows)] = torch.from_numpy(rows[:, :size])
+        is_image[0, at : at + len(rows)] = True
     behind = prompt.places.max() + torch.arange(1, len(answer))
     places = torch.cat([prompt.places, behind.expand(3, -1)], dim=1)[:, None]
-    logits = model(inputs_embeds=inputs, position_ids=places, use_cache=False).logits
-    return logits[0, len(prompt.tokens) - 1 :].argmax(-1).tolist()
+    of_images = np.concatenate([rows for _, rows, _, _ in prompt.images])
+    deepstack = [
+        torch.from_numpy(of_images[:, begin : begin + size])
+        for begin in range(size, of_images.shape[1], size)
+    ]
+    more = {"visual_pos_masks": is_image, "deepstack_visual_embeds": deepstack}
+    states = model.model.language_model(
+        inputs_embeds=inputs, position_ids=places, use_cache=False, **(more if deepstack else {})
+    ).last_hidden_state
+    return model.lm_head(states)[0, len(prompt.tokens) - 1 :].argmax(-1).tolist()
 
 
 @pytest.mark.parametrize("like", some_at_night((*EVERY_RUN, *OTHERS), every_push=EVERY_RUN))
@@ -110,9 +122,12 @@ def test_tokens_are_those_of_transformers(tmp_path: Path, like: str) -> None:
     path = make_checkpoint(like, tmp_path / like)
     model = reference_model(path, torch.float32)
     vocab = SHAPES[like].get("text_config", SHAPES[like])["vocab_size"]
-    prompts = [make_prompt(model, vocab, seed) for seed in range(3)]
     whole = Driver(path, max_total_sequence_length=2048, prefill_chunk_size=512)
-    assert whole.engine.request_limits().row_positions
+    limits = whole.engine.request_limits()
+    assert limits.row_positions
+    num_parts = limits.input_size // model.get_input_embeddings().weight.shape[1]
+    assert num_parts == (2 if like == "tiny-qwen3_vl" else 1)
+    prompts = [make_prompt(model, vocab, seed, num_parts) for seed in range(3)]
     alone = [answers(whole, [prompt])[0] for prompt in prompts]
     for prompt, answer in zip(prompts, alone, strict=True):
         assert len(answer) == NUM_NEW_TOKENS
