@@ -185,9 +185,9 @@ def test_an_image_does_not_hold_up_texts(llava: Path, monkeypatch: pytest.Monkey
 
 
 def test_models_whose_images_are_not_read(tmp_path: Path) -> None:
-    folder = make_checkpoint("tiny-qwen3_vl", tmp_path / "m")
+    folder = make_checkpoint("tiny-gemma4", tmp_path / "m")
     with MLCEngine(str(folder), "cpu") as engine:
-        with pytest.raises(InvalidRequest, match="model type qwen3_vl are not supported; texts"):
+        with pytest.raises(InvalidRequest, match="model type gemma4 are not supported; texts"):
             engine.chat.completions.create(messages=chat(A))
         assert engine.chat.completions.create(messages=chat("x"), max_tokens=1).choices
 

@@ -59,6 +59,8 @@ FAMILIES: Mapping[str, ImageFamily] = {
     "qwen2_vl": ImageFamily("Qwen2VLProcessor", grid=True, whole=True),
     "qwen3_5": ImageFamily("Qwen3VLProcessor", grid=True),
     "qwen3_5_moe": ImageFamily("Qwen3VLProcessor", grid=True),
+    "qwen3_vl": ImageFamily("Qwen3VLProcessor", grid=True),
+    "qwen3_vl_moe": ImageFamily("Qwen3VLProcessor", grid=True),
     "vipllava": ImageFamily("LlavaProcessor"),
 }
 

@@ -102,9 +102,10 @@ class Tower:
         text: str = inputs["text_replacement_offsets"][0][0]["replacement"]
         given = {name: inputs[name] for name in self._inputs if name in inputs}
         with torch.inference_mode():
-            features = self._model.get_image_features(**given).pooler_output
-        parts = [features] if torch.is_tensor(features) else list(features)
-        rows = torch.cat([part.reshape(-1, part.shape[-1]) for part in parts])
+            found = self._model.get_image_features(**given)
+        # What the first layers add, if they do, stands behind each row (DeepStack of Qwen3-VL).
+        added = getattr(found, "deepstack_features", None) or []
+        rows = torch.cat([_joined(part) for part in (found.pooler_output, *added)], dim=1)
         expected = int((inputs["input_ids"][0] == self.image_token_id).sum())
         if len(rows) != expected:
             raise TowerError(
@@ -118,6 +119,14 @@ class Tower:
             return EncodedImage(text, array)
         _, height, width = (int(size) for size in inputs["image_grid_thw"][0])
         return EncodedImage(text, array, (height // self._merge, width // self._merge))
+
+
+def _joined(features: Any) -> Any:
+    """The rows of an image, which may be in several tensors."""
+    import torch
+
+    parts = [features] if torch.is_tensor(features) else list(features)
+    return torch.cat([part.reshape(-1, part.shape[-1]) for part in parts])
 
 
 def load_processor(folder: Path, model_type: str, image_token_id: int) -> Any:
