@@ -323,6 +323,23 @@ def test_wrong_rows(rows: Any) -> None:
         EmbeddingData(rows)
 
 
+@pytest.mark.parametrize(
+    ("positions", "advance"),
+    [(None, 1), ([[0, 0, 0]] * 2, None), ([[0, 0, 0]], 1), ([[0, 0]] * 2, 1), ("x", 1),
+     ([[0.5, 0, 0]] * 2, 1), ([[0, 0, 1 << 40]] * 2, 1), ([[0, 0, 0]] * 2, 0),
+     ([[0, 0, 0]] * 2, True), ([[0, 0, 0]] * 2, 1.5)],
+)  # fmt: skip
+def test_wrong_positions(positions: Any, advance: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"positions|advance"):
+        EmbeddingData(np.zeros((2, 64)), positions, advance)
+
+
+def test_positions_of_a_model_without_them(engine: MLCEngine) -> None:
+    rows = EmbeddingData(np.zeros((2, 64)), [[0, 0, 0], [0, 0, 1]], 2)
+    (result,) = engine.generate([rows], progress=False, **GREEDY)
+    assert isinstance(result.error, InvalidRequest)
+
+
 def test_rows_of_another_size(engine: MLCEngine) -> None:
     (result,) = engine.generate([EmbeddingData(np.zeros((2, 63)))], progress=False, **GREEDY)
     assert isinstance(result.error, InvalidRequest)
