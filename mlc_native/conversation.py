@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlc_native.errors import invalid_request, load_error
+from mlc_native.errors import InvalidRequest, invalid_request, load_error
 from mlc_native.support.json_file import read_optional_json_object, read_text, token_text
 from mlc_native.support.regular_file import MAX_TEMPLATE_BYTES
 from mlc_native.template_sandbox import MAX_REASON, Limits, TemplateLimitError
@@ -80,6 +80,19 @@ class ChatTemplate:
             reason = str(error)[:MAX_REASON]
             raise load_error("chat_template", f"the chat template is invalid: {reason}") from error
 
+    @cached_property
+    def shows_only_parts(self) -> bool:
+        """Whether it shows the texts of messages only where content is a list of parts."""
+        probe = "mlcnative"
+
+        def shows(content: str | list[dict[str, str]]) -> bool:
+            try:
+                return probe in self.render([{"role": "user", "content": content}])
+            except InvalidRequest:
+                return False
+
+        return not shows(probe) and shows([{"type": "text", "text": probe}])
+
     def with_source(self, source: str) -> ChatTemplate:
         """Another template for the same model."""
         return ChatTemplate(
@@ -120,7 +133,7 @@ class ChatTemplate:
         }
         own = {name: token for name, token in self.special_tokens.items() if name not in variables}
         text = self._render(given, {**own, **self._variables}, allow_special_tokens_in_content)
-        return _cut_at_mark(text, messages[-1]["content"]) if continue_final_message else text
+        return _cut_at_mark(text, _last_text(messages[-1])) if continue_final_message else text
 
     def _render(self, given: dict[str, Any], own: dict[str, Any], trusted: bool) -> str:
         try:
@@ -151,7 +164,23 @@ _MARK = "\ue0f7CONTINUE_FINAL_MESSAGE\ue0f7 "
 
 def _with_mark(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     final = messages[-1]
-    return [*messages[:-1], {**final, "content": final["content"] + _MARK}]
+    content: Any = _last_text(final) + _MARK
+    if not isinstance(final["content"], str):
+        content = [*final["content"][:-1], {"type": "text", "text": content}]
+    return [*messages[:-1], {**final, "content": content}]
+
+
+def _last_text(message: Mapping[str, Any]) -> str:
+    """The text that a message ends with; its content may be a list of parts."""
+    content = message["content"]
+    if isinstance(content, str):
+        return content
+    if content and content[-1]["type"] == "text":
+        text: str = content[-1]["text"]
+        return text
+    raise invalid_request(
+        "continue_final_message", "the last message must end with a text that can be continued"
+    )
 
 
 def _cut_at_mark(text: str, content: str) -> str:

@@ -177,7 +177,8 @@ class _SamplingRequest(SamplingOptions):
     add_special_tokens: bool | None = Field(
         default=None,
         description="put the tokenizer's special tokens (BOS) around a prompt that is text, unless "
-        "it has them. None: around texts, and not around chats, whose template writes them.",
+        "it has them. None: around texts and chats with images, as transformers does, and not "
+        "around other chats, whose template writes them.",
     )
     ignore_eos: bool | None = Field(
         default=None,

@@ -2,7 +2,14 @@
 
 from mlc_native._core import AdapterInfo, PagedRadixTree, PinnedPrefix
 from mlc_native.serve.config import EngineConfig
-from mlc_native.serve.data import Data, ImageData, RequestStreamOutput, TextData, TokenData
+from mlc_native.serve.data import (
+    Data,
+    EmbeddingData,
+    ImageData,
+    RequestStreamOutput,
+    TextData,
+    TokenData,
+)
 from mlc_native.serve.embedding_engine import AsyncEmbeddingEngine
 from mlc_native.serve.engine import AsyncMLCEngine, MLCEngine
 from mlc_native.serve.popen_server import PopenServer
@@ -13,6 +20,7 @@ __all__ = [
     "AsyncEmbeddingEngine",
     "AsyncMLCEngine",
     "Data",
+    "EmbeddingData",
     "EngineConfig",
     "ImageData",
     "MLCEngine",

@@ -140,10 +140,10 @@ class AsyncMLCEngine(OpenAIEngine):
         self, messages: Messages, **arguments: Unpack[RenderArguments]
     ) -> RenderedChat:
         """The same as ``MLCEngine.render_chat``."""
-        return await self._work(
-            *(render_chat, self.conv_template, self.tokenizer, messages, arguments),
-            self.engine_config,
-        )
+        self._check_not_forked()
+        setup = self._model.current
+        run = self._threads.run if setup.image_encoder is None else self._threads.run_images
+        return await run(render_chat, setup, messages, arguments)
 
     async def pin_prefix(self, prompt: Prompt, *, add_special_tokens: bool = True) -> int:
         """The same as ``MLCEngine.pin_prefix``.
@@ -270,9 +270,13 @@ class AsyncMLCEngine(OpenAIEngine):
         cancellation = Cancellation()
         try:
             half = await self._work(self._prepare_texts, plan, *arguments, cancellation)
-            if isinstance(half, PlannedCall):
+            if not isinstance(half, PlannedCall):
+                return half
+            if half.has_images:
+                await self._threads.run_images(half.encode_images)
+            if half.is_constrained:
                 return await self._threads.run_grammar(self._finish_preparing, half)
-            return half
+            return await self._work(self._finish_preparing, half)
         except asyncio.CancelledError:
             cancellation.cancel()
             raise
@@ -280,9 +284,10 @@ class AsyncMLCEngine(OpenAIEngine):
     def _prepare_texts(
         self, plan: Callable[..., PlannedCall], *arguments: Any
     ) -> PlannedCall | PreparedCall:
-        """All of a call that needs no grammar; otherwise the part that precedes the grammar."""
+        """All of a call of texts without a grammar; of others, the part that waits for nothing."""
         planned = plan(*arguments)
-        return planned if planned.is_constrained else self._finish_preparing(planned)
+        waits = planned.is_constrained or planned.has_images
+        return planned if waits else self._finish_preparing(planned)
 
     async def _answer(self, call: PreparedCall) -> Any:
         stream = self._stream(call.requests, call.setup)

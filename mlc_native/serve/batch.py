@@ -313,7 +313,7 @@ class Batch:
         call = self._call(f"{self._id}-{index}", item, settings)
         created = engine._request_of(call, self._cancellation)
         result = self._results[index]
-        result.prompt_token_ids = [token_id for piece in created.inputs for token_id in piece]
+        result.prompt_token_ids = call.token_ids_of(created)
         self._channel = engine._open_request(self._open_channel, created, call.setup)
         self._open[created.id] = _OpenItem(result, call.responder)
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from mlc_native import _core
-from mlc_native.errors import invalid_request
+from mlc_native.errors import invalid_request, shown
 from mlc_native.protocol.openai_api_protocol import PromptLogProbs
+from mlc_native.protocol.validation import unreadable
 from mlc_native.serve.prompt_logprobs import prompt_logprobs
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Data:
@@ -38,11 +43,90 @@ class TokenData(Data):
         return self._token_ids
 
 
+class EmbeddingData(Data):
+    """A piece of a prompt as rows that the model reads in place of embeddings of tokens.
+
+    Args:
+        rows: an array or a tensor [n, hidden_size] of real numbers; n is at least 1.
+        positions: of a model with positions of images (M-RoPE): time, height and width of each row,
+            counted from the place of the first one; integers [n, 3] in [0, n). None: as of tokens.
+        advance: with positions: how far behind the first row the text goes on, in [1, n].
+
+    Raises:
+        InvalidRequest: the rows are of another shape, or not all of them are finite numbers; or one
+            of positions and advance is missing or wrong.
+    """
+
+    def __init__(self, rows: Any, positions: Any = None, advance: int | None = None) -> None:
+        import numpy as np  # which takes long to import, and which few need
+
+        try:
+            if hasattr(rows, "detach"):  # a tensor, which may be on a GPU or of bfloat16
+                rows = rows.detach().to("cpu").float().numpy()
+            self._rows = np.ascontiguousarray(rows, dtype=np.float32)
+        except Exception as error:  # what a method of a caller's object raises
+            raise unreadable("rows", error) from error
+        if self._rows.ndim != 2 or self._rows.size == 0:
+            raise invalid_request(
+                "rows", f'"rows" must be of shape [n, hidden_size], got {list(self._rows.shape)}'
+            )
+        if not np.isfinite(self._rows).all():
+            raise invalid_request("rows", '"rows" must be finite numbers')
+        self._positions = None if positions is None else self._checked(positions)
+        self._advance = advance
+        if (advance is None) != (positions is None) or not (advance is None or _is_int(advance)):
+            raise invalid_request(
+                "advance", f'"advance" must be an integer with positions, got {shown(advance)}'
+            )
+
+    def _checked(self, positions: Any) -> Any:
+        import numpy as np
+
+        try:
+            given = np.asarray(positions)
+            checked = np.ascontiguousarray(given, dtype=np.int32)
+        except Exception as error:
+            raise unreadable("positions", error) from error
+        if checked.shape != (len(self._rows), 3) or not np.array_equal(given, checked):
+            raise invalid_request(
+                "positions",
+                f'"positions" must be integers [{len(self._rows)}, 3], got {list(given.shape)} of '
+                f"{given.dtype}",
+            )
+        return checked
+
+    @property
+    def rows(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """The rows, in float32."""
+        return self._rows
+
+    @property
+    def placed(self) -> tuple[Any, ...]:
+        """The rows and, if they have positions of their own, these and the advance."""
+        return (
+            (self._rows,)
+            if self._positions is None
+            else (self._rows, self._positions, self._advance)
+        )
+
+    def __len__(self) -> int:
+        """The number of rows, each of which is a token of the prompt."""
+        return len(self._rows)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31
+
+
 class ImageData(Data):
-    """An image. Creating one is refused, since no supported model takes images."""
+    """An image. Creating one is refused: chats have images as parts of their messages."""
 
     def __init__(self, *_args: object, **_kwargs: object) -> None:
-        raise invalid_request("image", "image input is not supported: this engine serves text")
+        raise invalid_request(
+            "image",
+            "image input is not supported as a piece of a prompt: send images in the messages of "
+            "a chat, or their rows as EmbeddingData",
+        )
 
 
 @dataclass

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -299,8 +299,11 @@ class EchoEngine:
         generation_config: _core.GenerationConfig,
         begins_turn: bool = False,
         cancellation: _core.Cancellation | None = None,
+        embeddings: Sequence[object] = (),
     ) -> EchoRequest:
         """A request for ``add_request``, made at once. Raises InvalidRequest."""
+        if embeddings:
+            raise invalid_request("prompt", f'the model_lib "{MOCK_ECHO}" reads tokens only')
         config = generation_config.copy()
         config.validate(self.get_request_limits().vocab_size)
         refuse_unserved(config, self._table is not None)

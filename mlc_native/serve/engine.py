@@ -150,9 +150,7 @@ class MLCEngine(OpenAIEngine):
             InvalidRequest: an argument is wrong, or the model has no chat template.
         """
         self._check_running()
-        return render_chat(
-            *(self.conv_template, self.tokenizer, messages, arguments), self.engine_config
-        )
+        return render_chat(self._model.current, messages, arguments)
 
     def pin_prefix(self, prompt: Prompt, *, add_special_tokens: bool = True) -> int:
         """Keeps a prompt in the prefix cache until it is unpinned, and returns the id of the pin.

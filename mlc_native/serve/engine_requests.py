@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, cast
 
 from mlc_native import _core
@@ -18,6 +19,7 @@ from mlc_native.serve.model_setup import ModelSetup
 from mlc_native.serve.request_caps import check_generation_config
 from mlc_native.serve.request_processing import (
     Prompt,
+    bounded_inputs,
     bounded_token_ids,
     check_name,
     check_request_id,
@@ -63,8 +65,10 @@ class EngineRequests(MLCEngineBase):
         record = self.state.record_event
         record(request_id, "receive request")
         record(request_id, "start tokenization")
-        token_ids = self._token_ids(
-            prompt, setup, generation_config, add_special_tokens=add_special_tokens
+        token_ids, rows = bounded_inputs(
+            *(prompt, setup.tokenizer, generation_config),
+            *(setup.max_input_sequence_length, setup.input_length_reason),
+            add_special_tokens=add_special_tokens,
         )
         record(request_id, "finish tokenization")
         check_generation_config(
@@ -79,11 +83,13 @@ class EngineRequests(MLCEngineBase):
             )
             create = self._core.create_request
             if not generation_config.is_constrained:
-                return create(request_id, token_ids, config, begins_turn)
+                return create(request_id, token_ids, config, begins_turn, **rows)
             cancellation = cancellation or Cancellation()
             with self._preparations.entry(request_id, cancellation):  # seconds, for some grammars
                 return call_interruptibly(
-                    None, create, request_id, token_ids, config, begins_turn, cancellation
+                    None,
+                    partial(create, request_id, token_ids, config, begins_turn, **rows),
+                    cancellation,
                 )
 
     @staticmethod

@@ -35,6 +35,7 @@ from mlc_native.serve.config import (
 )
 from mlc_native.serve.echo_settings import MOCK_ECHO
 from mlc_native.serve.embedding_prompts import EmbeddingPrompts
+from mlc_native.serve.images.encoder import ImageEncoder
 from mlc_native.serve.load_report import LoadSummary
 from mlc_native.support.cuda_build import CudaBuildError, cuda_library
 from mlc_native.support.git_lfs import refuse_lfs_pointer
@@ -246,6 +247,7 @@ class ModelSetup:
         chat_stop_token_ids: the chat template's end-of-turn token; config.json may not list it.
         answer_formats: how its answers write reasoning and calls of tools.
         embedding_prompts: what it puts in front of texts that it embeds.
+        image_encoder: of a model that sees images; None of others.
         summary: what was loaded; None before it is loaded.
         adapters: the names of its adapters, which change while it is loaded.
     """
@@ -259,6 +261,7 @@ class ModelSetup:
     chat_stop_token_ids: list[int]
     answer_formats: AnswerFormats
     embedding_prompts: EmbeddingPrompts
+    image_encoder: ImageEncoder | None
     max_input_sequence_length: int = 0
     input_length_reason: str = ""
     summary: LoadSummary | None = None
@@ -303,6 +306,7 @@ def prepare_model(
         _template_stop_token_ids(tokenizer, template),
         formats,
         EmbeddingPrompts.of_folder(folders[0]),
+        ImageEncoder.of_folder(folders[0]),
     )
 
 

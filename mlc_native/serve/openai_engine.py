@@ -22,6 +22,7 @@ from mlc_native.protocol.validation import validated
 from mlc_native.serve.adapters import check_adapter
 from mlc_native.serve.answer_formats import shows_tools
 from mlc_native.serve.answer_plan import plan_answer
+from mlc_native.serve.chat_prompt import chat_prompt
 from mlc_native.serve.continuous_usage import CountingResponder
 from mlc_native.serve.embeddings import (
     EmbeddingResponder,
@@ -30,6 +31,8 @@ from mlc_native.serve.embeddings import (
 )
 from mlc_native.serve.engine_requests import EngineRequests
 from mlc_native.serve.group_responder import GroupResponder
+from mlc_native.serve.images.chat import ChatImages
+from mlc_native.serve.images.encoder import NO_TOKEN
 from mlc_native.serve.model_setup import ModelSetup
 from mlc_native.serve.openai_interface import (
     Arguments,
@@ -40,7 +43,6 @@ from mlc_native.serve.openai_interface import (
 from mlc_native.serve.request_caps import check_fields, check_generation_config
 from mlc_native.serve.request_processing import (
     Prompt,
-    chat_prompt,
     check_request_id,
     check_unsupported,
     generation_config,
@@ -69,6 +71,33 @@ class OpenAICall:
         default="prompt", kw_only=True
     )  # of the request, which has the prompt
     add_special_tokens: bool  # around a prompt that is text
+    images: ChatImages | None = field(default=None, kw_only=True)  # that are not encoded yet
+
+    def encode_images(self) -> None:
+        """Puts the images of a chat into its prompt. May take seconds.
+
+        Raises:
+            InvalidRequest: an image is wrong.
+        """
+        if self.images is None:
+            return
+        tokenizer = self.setup.tokenizer
+        assert isinstance(self.prompt, str)
+        assert tokenizer is not None  # which the chat template belongs to
+        self.prompt = self.images.pieces(
+            self.prompt, tokenizer, add_special_tokens=self.add_special_tokens
+        )
+        self.images = None
+
+    def token_ids_of(self, created: _core.Request) -> list[int]:
+        """The tokens of the request that it became. The image token stands for each row."""
+        encoder = self.setup.image_encoder
+        row_id = NO_TOKEN if encoder is None else encoder.row_token_id
+        return [
+            token_id
+            for piece in created.inputs
+            for token_id in (piece if isinstance(piece, list) else [row_id] * len(piece))
+        ]
 
     def create_arguments(self) -> tuple[Prompt, GenerationConfig, str, ModelSetup, bool, bool]:
         """The arguments of ``EngineRequests._create_request``."""
@@ -90,6 +119,16 @@ class PlannedCall:
     def is_constrained(self) -> bool:
         """Whether a grammar is compiled for it."""
         return any(call.config.is_constrained for call in self.calls)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether it has images that are not encoded yet."""
+        return any(call.images is not None for call in self.calls)
+
+    def encode_images(self) -> None:
+        """Encodes them. Raises InvalidRequest if one is wrong."""
+        for call in self.calls:
+            call.encode_images()
 
 
 @dataclass
@@ -164,7 +203,7 @@ class OpenAIEngine(EngineRequests):
             responder = CountingResponder(responder, prompt_tokens)
         if request.return_token_ids:
             for call, created in zip(calls, requests, strict=True):
-                call.responder.prompt_token_ids = [i for piece in created.inputs for i in piece]
+                call.responder.prompt_token_ids = call.token_ids_of(created)
         return PreparedCall(requests, responder, request.stream, calls[0].setup)
 
     def _prepare_embeddings(self, arguments: Arguments, is_body: bool) -> PreparedCall:
@@ -192,6 +231,7 @@ class OpenAIEngine(EngineRequests):
 
     def _request_of(self, call: OpenAICall, cancellation: Cancellation) -> _core.Request:
         """The request of the engine. An error names the field of the call that is wrong."""
+        call.encode_images()
         try:
             return self._create_request(*call.create_arguments(), cancellation=cancellation)
         except InvalidRequest as error:
@@ -224,7 +264,8 @@ class OpenAIEngine(EngineRequests):
         setup = self._model.current
         check_fields(dict(request), setup.engine_config)
         request_id = request_id or random_request_id("chatcmpl")
-        prompt = chat_prompt(request, setup.conv_template, setup.engine_config)
+        images = ChatImages(setup.image_encoder, setup.max_input_sequence_length)
+        prompt = chat_prompt(request, setup.conv_template, setup.engine_config, images)
         limit = setup.max_input_sequence_length
         formats = setup.answer_formats
         if request.chat_template is not None:
@@ -247,9 +288,10 @@ class OpenAIEngine(EngineRequests):
             request.stream,
             setup,
             begins_turn=not request.continue_final_message,
-            add_special_tokens=request.add_special_tokens is True,
+            add_special_tokens=images.add_special_tokens(request),
             constrained_by=plan.constrained_by,
             prompt_field="messages",
+            images=images if images else None,
         )
 
     def _prompt_call(

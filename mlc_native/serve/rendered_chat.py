@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from mlc_native.conversation import ChatTemplate
 from mlc_native.protocol.openai_api_protocol import (
     ChatCompletionMessage,
     ChatCompletionRequest,
     ChatTool,
 )
 from mlc_native.protocol.validation import validated
-from mlc_native.serve.config import EngineConfig
+from mlc_native.serve.chat_prompt import chat_prompt
+from mlc_native.serve.images.chat import ChatImages
+from mlc_native.serve.model_setup import ModelSetup
 from mlc_native.serve.request_caps import check_fields
-from mlc_native.serve.request_processing import chat_prompt, prompt_token_ids
+from mlc_native.serve.request_processing import prompt_token_ids
 from mlc_native.support.keywords import check_keywords
-from mlc_native.tokenizers import Tokenizer
 
 Messages = Sequence[ChatCompletionMessage | Mapping[str, Any]]
 
@@ -43,20 +43,15 @@ class RenderedChat:
     Attributes:
         text: what the chat template wrote. It knows which of its characters are the template's own,
             so that the engine encodes it into the same tokens; a copy of it does not.
-        token_ids: its tokens.
+        token_ids: its tokens. The model's image token stands for each row of an image, of which the
+            text has a placeholder; the rows themselves are not part of it.
     """
 
     text: str
     token_ids: list[int]
 
 
-def render_chat(
-    template: ChatTemplate | None,
-    tokenizer: Tokenizer | None,
-    messages: Messages,
-    arguments: RenderArguments,
-    config: EngineConfig,
-) -> RenderedChat:
+def render_chat(setup: ModelSetup, messages: Messages, arguments: RenderArguments) -> RenderedChat:
     """The prompt of ``chat.completions.create`` with these arguments.
 
     Raises:
@@ -65,10 +60,13 @@ def render_chat(
     """
     check_keywords("render_chat", arguments, RenderArguments.__optional_keys__)
     fields = {"messages": messages, **arguments}
-    check_fields(fields, config)
+    check_fields(fields, setup.engine_config)
     request = validated(ChatCompletionRequest, fields)
-    text = chat_prompt(request, template, config)
-    token_ids = prompt_token_ids(
-        text, tokenizer, add_special_tokens=request.add_special_tokens is True
-    )
+    images = ChatImages(setup.image_encoder, setup.max_input_sequence_length)
+    text = chat_prompt(request, setup.conv_template, setup.engine_config, images)
+    add_special_tokens = images.add_special_tokens(request)
+    if images and setup.tokenizer is not None:
+        token_ids = images.token_ids(text, setup.tokenizer, add_special_tokens=add_special_tokens)
+    else:
+        token_ids = prompt_token_ids(text, setup.tokenizer, add_special_tokens=add_special_tokens)
     return RenderedChat(text, token_ids)

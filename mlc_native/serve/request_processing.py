@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from numbers import Integral
 from typing import Any, Literal, cast
 
-from mlc_native.conversation import ChatTemplate
-from mlc_native.errors import LoadError, invalid_request, shown
+from mlc_native.errors import invalid_request, shown
 from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.generation_config import GenerationConfig, SamplingOptions
 from mlc_native.protocol.openai_api_protocol import (
     MAX_PROMPT_MEMBERS,
-    ChatCompletionMessage,
     ChatCompletionRequest,
     CompletionRequest,
     count_members,
@@ -22,11 +21,14 @@ from mlc_native.protocol.openai_api_protocol import (
 from mlc_native.protocol.validation import unreadable
 from mlc_native.serve import data
 from mlc_native.serve.config import EngineConfig
-from mlc_native.serve.request_caps import check_id_length, check_value_depth
-from mlc_native.support import bounded_json
+from mlc_native.serve.request_caps import check_id_length
 from mlc_native.tokenizers import Tokenizer
 
 Prompt = str | Sequence[int] | data.Data | Sequence[str | int | Sequence[int] | data.Data]
+
+# Where rows begin among the tokens of a prompt, and EmbeddingData.placed of each.
+PlacedRows = list[tuple[Any, ...]]
+PLACE_OF_ROW = -1
 
 _MOST_BYTES_PER_CHARACTER = 4  # of UTF-8
 
@@ -217,6 +219,65 @@ def _texts(prompt: Prompt) -> Iterator[str]:
                 yield from _texts(piece)
 
 
+def _placed(
+    prompt: Any, tokenizer: Tokenizer | None, *, add_special_tokens: bool
+) -> tuple[list[int], PlacedRows]:
+    """The tokens of a prompt with rows, and where rows take the places of some of them."""
+    token_ids: list[int] = []
+    places: PlacedRows = []
+    listed = [prompt] if isinstance(prompt, data.EmbeddingData) else prompt
+    for is_rows, run in groupby(listed, lambda piece: isinstance(piece, data.EmbeddingData)):
+        found: list[Any] = list(run)
+        if not is_rows:
+            token_ids += prompt_token_ids(found, tokenizer, add_special_tokens=False)
+            continue
+        for piece in found:
+            places.append((len(token_ids), *piece.placed))
+            token_ids += [PLACE_OF_ROW] * len(piece)
+    if not add_special_tokens or tokenizer is None:
+        return token_ids, places
+    ends = {"front": _is_text(listed, 0), "back": _is_text(listed, -1)}
+    complete = tokenizer.special_tokens.around(token_ids, **ends)
+    added = len(tokenizer.special_tokens.around(token_ids, front=ends["front"], back=False))
+    added -= len(token_ids)  # in front
+    return complete, [(at + added, *placed) for at, *placed in places]
+
+
+def has_rows(prompt: Prompt) -> bool:
+    """Whether a prompt has rows in place of embeddings."""
+    if isinstance(prompt, (list, tuple)):
+        return any(isinstance(piece, data.EmbeddingData) for piece in prompt)
+    return isinstance(prompt, data.EmbeddingData)
+
+
+def bounded_inputs(
+    prompt: Prompt,
+    tokenizer: Tokenizer | None,
+    config: GenerationConfig,
+    max_length: int,
+    reason: str,
+    *,
+    add_special_tokens: bool,
+) -> tuple[list[int], dict[str, PlacedRows]]:
+    """What ``create_request`` of the engine takes of a prompt that must fit: tokens and keywords.
+
+    Raises:
+        InvalidRequest: see ``bounded_token_ids``.
+    """
+    if not has_rows(prompt):
+        token_ids = bounded_token_ids(
+            *(prompt, tokenizer, config, max_length, reason), add_special_tokens=add_special_tokens
+        )
+        return token_ids, {}
+    _check_text_length(prompt, tokenizer, config, max_length, reason)
+    try:
+        token_ids, places = _placed(prompt, tokenizer, add_special_tokens=add_special_tokens)
+    except RecursionError:
+        raise invalid_request("prompt", "the lists of the prompt are nested too deeply") from None
+    _check_prompt_length(token_ids, config, max_length, reason)
+    return token_ids, {"embeddings": places}
+
+
 def bounded_token_ids(
     prompt: Prompt,
     tokenizer: Tokenizer | None,
@@ -309,94 +370,3 @@ def _check_prompt_length(
             f"larger than the model input length limit {max_length} ({reason}).",
             "context_length_exceeded",
         )
-
-
-def chat_prompt(
-    request: ChatCompletionRequest, template: ChatTemplate | None, config: EngineConfig
-) -> str:
-    """The prompt text of a chat request; ``config`` has the caps of one.
-
-    Raises:
-        InvalidRequest: the model has no chat template, the request's is invalid, or the template
-            refused the messages.
-    """
-    if request.chat_template is not None:
-        template = _template_of_request(request.chat_template, template)
-    if template is None:
-        raise invalid_request(
-            "messages",
-            "this model has no chat template (chat_template.jinja, or chat_template in "
-            "tokenizer_config.json): use completions.create with a prompt of your own",
-        )
-    messages = [_template_message(i, each, config) for i, each in enumerate(request.messages)]
-    return template.render(
-        messages,
-        tools=request.template_tools(),
-        documents=request.documents,
-        add_generation_prompt=request.adds_generation_prompt,
-        continue_final_message=request.continue_final_message,
-        allow_special_tokens_in_content=request.allow_special_tokens_in_content,
-        **(request.chat_template_kwargs or {}),
-    )
-
-
-def _template_of_request(source: str, template: ChatTemplate | None) -> ChatTemplate:
-    try:
-        return ChatTemplate(source) if template is None else template.with_source(source)
-    except LoadError as error:
-        raise invalid_request("chat_template", str(error)) from None
-
-
-def _template_message(
-    position: int, message: ChatCompletionMessage, config: EngineConfig
-) -> dict[str, Any]:
-    """A message as templates expect it: text content, arguments of calls as objects."""
-    plain: dict[str, Any] = {"role": message.role, "content": _text_content(position, message)}
-    if message.role == "developer":
-        plain["role"] = "system"
-    if message.name is not None:
-        plain["name"] = message.name
-    if message.reasoning_content is not None:
-        plain["reasoning_content"] = message.reasoning_content
-        # Some templates read it by another name. That of gpt-oss refuses it with a call that has
-        # content.
-        if not (message.tool_calls and plain["content"]):
-            plain["thinking"] = message.reasoning_content
-    if message.tool_call_id is not None:
-        plain["tool_call_id"] = message.tool_call_id
-    if message.tool_calls:  # some clients send an empty list, at which some templates fail
-        plain["tool_calls"] = [call.model_dump(exclude_none=True) for call in message.tool_calls]
-        for call in plain["tool_calls"]:
-            call["function"]["arguments"] = _arguments_object(
-                call["function"].get("arguments"), config
-            )
-    return plain
-
-
-def _text_content(position: int, message: ChatCompletionMessage) -> str:
-    if message.content is None:
-        return ""
-    if isinstance(message.content, str):
-        return message.content
-    texts = []
-    for i, part in enumerate(message.content):
-        if part.get("type") != "text" or not isinstance(part.get("text"), str):
-            raise invalid_request(
-                "messages",
-                f'messages[{position}].content[{i}]: must be {{"type": "text", "text": ...}}, '
-                f"since this engine serves text; got {shown(part)}",
-            )
-        texts.append(part["text"])
-    return "".join(texts)
-
-
-def _arguments_object(arguments: Any, config: EngineConfig) -> Any:
-    if not isinstance(arguments, str):
-        check_value_depth("messages", arguments, config)
-        return arguments or {}
-    try:
-        return bounded_json.loads(arguments, config.max_json_depth)
-    except bounded_json.TooDeepError as error:
-        raise invalid_request("messages", f"the arguments of a call: {error}") from None
-    except ValueError:
-        return arguments  # a template that prints them still can

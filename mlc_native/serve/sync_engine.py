@@ -49,6 +49,7 @@ from mlc_native.serve.request_caps import check_generation_config
 from mlc_native.serve.request_processing import (
     PIN_CONFIG,
     Prompt,
+    bounded_inputs,
     bounded_token_ids,
     check_name,
     check_request_id,
@@ -150,7 +151,13 @@ class SyncMLCEngine:
         self.engine_config = loaded
         self.max_input_sequence_length = limits.max_sequence_length
         self._input_length_reason = limits.length_reason
-        self._setup = replace(setup, engine_config=loaded, summary=summary)
+        self._setup = replace(
+            setup,
+            engine_config=loaded,
+            summary=summary,
+            max_input_sequence_length=limits.max_sequence_length,
+            input_length_reason=limits.length_reason,
+        )
         self.model_config_dicts = setup.model_config_dicts
         self.tokenizer, self.conv_template = setup.tokenizer, setup.conv_template
 
@@ -247,16 +254,18 @@ class SyncMLCEngine:
         check_request_id(request_id, self.engine_config)
         generation_config = GenerationConfig.of(generation_config)
         check_generation_config(generation_config, self.engine_config)
-        token_ids = self._token_ids(
-            inputs, generation_config, add_special_tokens=add_special_tokens
+        token_ids, rows = bounded_inputs(
+            *(inputs, self.tokenizer, generation_config),
+            *(self.max_input_sequence_length, self._input_length_reason),
+            add_special_tokens=add_special_tokens,
         )
         config = generation_config.apply_to(
             engine.default_generation_config(), self.tokenizer, engine.request_limits
         )
         if not generation_config.is_constrained:
-            return engine.create_request(request_id, token_ids, config, begins_turn)
+            return engine.create_request(request_id, token_ids, config, begins_turn, **rows)
         cancellation = _core.Cancellation()
-        create = partial(engine.create_request, request_id, token_ids, config, begins_turn)
+        create = partial(engine.create_request, request_id, token_ids, config, begins_turn, **rows)
         return call_interruptibly(cancellation.cancel, create, cancellation)
 
     def _token_ids(
@@ -300,9 +309,8 @@ class SyncMLCEngine:
     def render_chat(self, messages: Messages, **arguments: Unpack[RenderArguments]) -> RenderedChat:
         """The same as ``MLCEngine.render_chat``."""
         self._engine()
-        return render_chat(
-            *(self.conv_template, self.tokenizer, messages, arguments), self.engine_config
-        )
+        assert self._setup is not None  # of a loaded model
+        return render_chat(self._setup, messages, arguments)
 
     def pin_prefix(self, prompt: Prompt, *, add_special_tokens: bool = True) -> int:
         """The same as ``MLCEngine.pin_prefix``."""

@@ -1,7 +1,7 @@
 """WorkThreads: what would hold up an event loop runs here. Owned by an engine; any thread.
 
-Texts and grammars have pools of their own, because a grammar may wait for seconds until its turn to
-compile comes, and a text never waits.
+Texts, grammars and images have pools of their own, because a grammar may wait for seconds until its
+turn to compile comes, an image takes long, and a text never waits.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ T = TypeVar("T")
 MAX_TEXT_THREADS = 16
 # More than the largest max_grammar_queue_length, so that a grammar of the cache finds a thread.
 MAX_GRAMMAR_THREADS = 216
+
+# Images are encoded one at a time; others are decoded meanwhile, each of which takes memory.
+MAX_IMAGE_THREADS = 4
 
 
 def run_on_thread(function: Callable[[], T]) -> Future[T]:
@@ -65,13 +68,14 @@ async def outcome_of(work: Future[T]) -> T:
         raise
 
 
-TEXTS, GRAMMARS = 0, 1
+TEXTS, GRAMMARS, IMAGES = 0, 1, 2
 
 
-def _new_pools() -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
+def _new_pools() -> tuple[ThreadPoolExecutor, ...]:
     return (
         ThreadPoolExecutor(MAX_TEXT_THREADS, thread_name_prefix="mlc-native-text"),
         ThreadPoolExecutor(MAX_GRAMMAR_THREADS, thread_name_prefix="mlc-native-grammar"),
+        ThreadPoolExecutor(MAX_IMAGE_THREADS, thread_name_prefix="mlc-native-image"),
     )
 
 
@@ -94,6 +98,10 @@ class WorkThreads:
     async def run_grammar(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """``run`` for what may wait until a grammar is compiled."""
         return await self._run_on(GRAMMARS, partial(function, *args, **kwargs))
+
+    async def run_images(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """``run`` for what encodes images."""
+        return await self._run_on(IMAGES, partial(function, *args, **kwargs))
 
     async def _run_on(self, pool: int, call: Callable[[], T]) -> T:
         while True:

@@ -8,6 +8,7 @@ from typing import Any
 
 from mlc_native.errors import invalid_request, shown
 from mlc_native.server.fields import Fields, list_field, object_field, texts_field, tokens_field
+from mlc_native.server.images import joined_contents, of_messages
 
 _SAME = ("messages", "max_tokens", "temperature", "top_p", "top_k", "stream")
 _READ = {
@@ -97,17 +98,16 @@ def _messages(fields: Fields) -> list[dict[str, Any]]:
 
 
 def _append(messages: list[dict[str, Any]], message: dict[str, Any]) -> None:
-    """Adds a message; two of the same role that are only text become one, as with Anthropic."""
+    """Adds a message; two of the user's become one, as with Anthropic."""
     last = messages[-1] if messages else {}
-    texts_only = {"role", "content"}
-    if message["role"] == "user" == last.get("role") and last.keys() == texts_only:
-        last["content"] += "\n" + message["content"]
+    if message["role"] == "user" == last.get("role"):
+        last["content"] = joined_contents(last["content"], message["content"])
     else:
         messages.append(message)
 
 
 def _user_turn(blocks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Results of tools, each as a message of its own, and the texts around them."""
+    """Results of tools, each as a message of its own, and the texts and images around them."""
     for block in blocks:
         if block.get("type") == "tool_result":
             yield {
@@ -115,6 +115,8 @@ def _user_turn(blocks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
                 "tool_call_id": block.get("tool_use_id"),
                 "content": _text(block.get("content", ""), "messages"),
             }
+        elif block.get("type") == "image":
+            yield {"role": "user", "content": [of_messages(block)]}
         else:
             yield {"role": "user", "content": _text([block], "messages")}
 

@@ -8,6 +8,7 @@ from typing import Any
 from mlc_native.errors import invalid_request, shown
 from mlc_native.protocol.generation_config import SamplingOptions
 from mlc_native.server.fields import Fields, list_field, object_field, tokens_field
+from mlc_native.server.images import of_responses
 
 # By the same name in a chat completion: sampling, and what other servers have added to both.
 _SAME = {
@@ -167,11 +168,28 @@ def _add_message(messages: list[dict[str, Any]], item: Mapping[str, Any]) -> Non
     role = item.get("role")
     if role not in _ROLES:
         raise invalid_request("input", f"a message has the role {shown(role)}")
-    content = _text(item.get("content", ""), "input")
+    given = item.get("content", "")
+    if role == "user" and _has_images(given):
+        parts = [_part(part) for part in given]
+        messages.append({"role": role, "content": parts})
+        return
+    content = _text(given, "input")
     if role == "assistant":
         _open_turn(messages, "content")["content"] = content
     else:
         messages.append({"role": role, "content": content})
+
+
+def _has_images(content: Any) -> bool:
+    if not isinstance(content, list):
+        return False
+    return any(isinstance(part, dict) and part.get("type") == "input_image" for part in content)
+
+
+def _part(part: Any) -> dict[str, Any]:
+    if isinstance(part, dict) and part.get("type") == "input_image":
+        return of_responses(part, "input")
+    return {"type": "text", "text": _text([part], "input")}
 
 
 def _open_turn(messages: list[dict[str, Any]], part: str) -> dict[str, Any]:

@@ -1,0 +1,123 @@
+"""From the bytes of an image to its pixels, within limits.
+
+What a header says is checked before pixels are decoded, so that a small file cannot become a large
+image. Needs Pillow.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from pathlib import Path
+from typing import Any
+
+from mlc_native.errors import InvalidRequest, invalid_request, shown
+from mlc_native.serve.images.limits import (
+    FORMATS,
+    MAX_ASPECT_RATIO,
+    MAX_IMAGE_BYTES,
+    MAX_IMAGE_PIXELS,
+)
+
+
+def decoded_image(source: object, place: str) -> Any:
+    """A PIL image in RGB, as a camera held it.
+
+    Args:
+        source: the bytes of a file, its path, an array of bytes [height, width, 3], or a PIL image.
+        place: the part of the request, for messages.
+
+    Raises:
+        InvalidRequest: the image is damaged, of another kind, or too large.
+    """
+    import PIL.Image
+    import PIL.ImageOps
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of damage that does not matter
+            image = _opened(source, place)
+            width, height = image.size
+            _check_size(width, height, place)
+            # As transformers loads an image.
+            return PIL.ImageOps.exif_transpose(image).convert("RGB")
+    except InvalidRequest:
+        raise
+    except PIL.Image.DecompressionBombError:
+        raise _too_many_pixels(place, "more than 178 million") from None
+    except MemoryError:
+        raise invalid_request("messages", f"{place}: there is no memory for the image") from None
+    except Exception as error:  # whatever a damaged file makes of a decoder
+        raise invalid_request(
+            "messages", f"{place}: the image is damaged: {str(error)[:200]}"
+        ) from None
+
+
+def _opened(source: object, place: str) -> Any:
+    import PIL.Image
+
+    if isinstance(source, PIL.Image.Image):
+        return source
+    if isinstance(source, Path):
+        source = _file_bytes(source, place)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        check_bytes(len(source), place)
+        try:
+            return PIL.Image.open(io.BytesIO(source), formats=FORMATS)
+        except PIL.UnidentifiedImageError:
+            raise invalid_request(
+                "messages", f"{place}: the image is none of {', '.join(FORMATS)}"
+            ) from None
+    return _of_array(source, place)
+
+
+def _of_array(source: Any, place: str) -> Any:
+    import numpy as np
+    import PIL.Image
+
+    if not isinstance(source, np.ndarray):
+        raise invalid_request(
+            "messages",
+            f"{place} must be a PIL image, bytes, a pathlib.Path or an array, got {shown(source)}",
+        )
+    if source.dtype != np.uint8 or source.ndim != 3 or source.shape[2] != 3 or source.size == 0:
+        raise invalid_request(
+            "messages",
+            f"{place}: an array must be uint8 of shape [height, width, 3], got {source.dtype} of "
+            f"shape {list(source.shape)}",
+        )
+    _check_size(source.shape[1], source.shape[0], place)
+    return PIL.Image.fromarray(source)
+
+
+def _file_bytes(path: Path, place: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_IMAGE_BYTES + 1)
+    except OSError as error:
+        raise invalid_request("messages", f"{place}: {error}") from None
+
+
+def check_bytes(size: int, place: str) -> None:
+    """Raises InvalidRequest for an image that has too many bytes."""
+    if size > MAX_IMAGE_BYTES:
+        raise invalid_request(
+            "messages", f"{place}: an image may have {MAX_IMAGE_BYTES} bytes, got {size}"
+        )
+
+
+def _check_size(width: int, height: int, place: str) -> None:
+    if max(width, height) > MAX_ASPECT_RATIO * min(width, height):
+        raise invalid_request(
+            "messages",
+            f"{place}: an edge of an image may be {MAX_ASPECT_RATIO} times as long as the other, "
+            f"got {width} x {height}",
+        )
+    if width * height > MAX_IMAGE_PIXELS:
+        raise _too_many_pixels(place, f"{width} x {height}")
+
+
+def _too_many_pixels(place: str, size: str) -> InvalidRequest:
+    return invalid_request(
+        "messages", f"{place}: an image may have {MAX_IMAGE_PIXELS} pixels, got {size}"
+    )
