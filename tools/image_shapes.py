@@ -50,6 +50,12 @@ QWEN3_5 = {
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 24,
     "linear_value_head_dim": 40, "linear_conv_kernel_dim": 4,
 }  # fmt: skip
+GEMMA3 = {
+    "model_type": "gemma3_text", **TINY, "num_hidden_layers": 4, "head_dim": 32,
+    "query_pre_attn_scalar": 24, "sliding_window": 40, "rope_theta": 1e6,
+    "rope_local_base_freq": 1e4,
+    "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
+}  # fmt: skip
 EXAONE4 = {
     "model_type": "exaone4", **TINY, "num_hidden_layers": 4, "sliding_window": 40,
     "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
@@ -91,6 +97,9 @@ IMAGE_SHAPES: dict[str, dict[str, Any]] = {
         {**QWEN_VISION, "num_key_value_heads": 1, "fullatt_block_indexes": [0]},
         EXAONE4,
         False,
+    ),
+    "image-gemma3": _shape(
+        "gemma3", {**SIGLIP, "image_size": 32}, GEMMA3, True, mm_tokens_per_image=16
     ),
     "image-idefics3": _shape("idefics3", VISION, LLAMA, False),
     "image-smolvlm": _shape("smolvlm", VISION, LLAMA, True),

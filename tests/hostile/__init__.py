@@ -25,6 +25,8 @@ CLASSES = (
     "adapter_folders",
     "gguf_headers",
     "request_values",
+    "images",
+    "image_settings",
     "grammars",
     "lifecycle",
 )

@@ -17,6 +17,9 @@ from mlc_native.serve.images.limits import (
     MAX_ASPECT_RATIO,
     MAX_IMAGE_BYTES,
     MAX_IMAGE_PIXELS,
+    MAX_JPEG_SCANS,
+    MIN_READS,
+    READS_PER_KIB,
 )
 
 
@@ -63,12 +66,38 @@ def _opened(source: object, place: str) -> Any:
     if isinstance(source, (bytes, bytearray, memoryview)):
         check_bytes(len(source), place)
         try:
-            return PIL.Image.open(io.BytesIO(source), formats=FORMATS)
+            image = PIL.Image.open(_FewReads(source, place), formats=FORMATS)
+            _check_scans(image, source, place)
+            return image
         except PIL.UnidentifiedImageError:
             raise invalid_request(
                 "messages", f"{place}: the image is none of {', '.join(FORMATS)}"
             ) from None
     return _of_array(source, place)
+
+
+class _FewReads(io.BytesIO):
+    """A file that is read in few pieces: a decoder goes through millions of tiny ones slowly."""
+
+    def __init__(self, data: bytes | bytearray | memoryview, place: str) -> None:
+        super().__init__(data)
+        self._place = place
+        self._left = MIN_READS + READS_PER_KIB * (len(data) >> 10)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise invalid_request("messages", f"{self._place}: the image has too many small pieces")
+        return super().read(size)
+
+
+def _check_scans(image: Any, data: bytes | bytearray | memoryview, place: str) -> None:
+    if image.format in ("JPEG", "MPO"):
+        scans = bytes(data).count(b"\xff\xda")  # in no other place, except within metadata
+        if scans > MAX_JPEG_SCANS:
+            raise invalid_request(
+                "messages", f"{place}: a JPEG may have {MAX_JPEG_SCANS} scans, got {scans}"
+            )
 
 
 def _of_array(source: Any, place: str) -> Any:

@@ -1,7 +1,8 @@
 """The models whose images the engine reads: one table.
 
 A family belongs here if its language model reads the rows of an image as it reads tokens: each
-row sees what precedes it. Their positions may be three numbers each. The texts of all other models
+row sees what precedes it, or, where the engine knows that of the model (Gemma 3), all rows of its
+image. Their positions may be three numbers each. The texts of all other models
 with images are served, and their images are refused. A family is added with a row here and a tiny
 model in tests/python/models/image_folders.py, which is compared with transformers.
 """
@@ -37,6 +38,7 @@ FAMILIES: Mapping[str, ImageFamily] = {
     "deepseek_vl": ImageFamily("DeepseekVLProcessor"),
     "deepseek_vl_hybrid": ImageFamily("DeepseekVLHybridProcessor"),
     "exaone4_5": ImageFamily("Exaone4_5_Processor"),
+    "gemma3": ImageFamily("Gemma3Processor"),
     "got_ocr2": ImageFamily("GotOcr2Processor"),
     "hyperclovax_vision_v2": ImageFamily("HyperCLOVAXVisionV2Processor"),
     "idefics3": ImageFamily("Idefics3Processor"),
@@ -72,6 +74,7 @@ PROCESSORS: Mapping[str, tuple[str, str]] = {
     "DeepseekVLProcessor": ("deepseek_vl", "DeepseekVLProcessor"),
     "DeepseekVLHybridProcessor": ("deepseek_vl_hybrid", "DeepseekVLHybridProcessor"),
     "Exaone4_5_Processor": ("exaone4_5", "Exaone4_5_Processor"),
+    "Gemma3Processor": ("gemma3", "Gemma3Processor"),
     "GotOcr2Processor": ("got_ocr2", "GotOcr2Processor"),
     "HyperCLOVAXVisionV2Processor": ("hyperclovax_vision_v2", "HyperCLOVAXVisionV2Processor"),
     "Idefics3Processor": ("idefics3", "Idefics3Processor"),

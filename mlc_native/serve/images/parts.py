@@ -13,7 +13,7 @@ from mlc_native.errors import InvalidRequest, invalid_request, shown
 from mlc_native.serve.images.decoding import check_bytes
 from mlc_native.serve.images.limits import MAX_IMAGE_BYTES, MAX_IMAGES
 
-_DATA_URL = re.compile(r"data:(?P<kind>[^,;]*)(?P<options>(;[^,;]*)*),", re.IGNORECASE)
+_DATA_URL = re.compile(r"data:(?P<kind>[^,]{0,8192}),", re.IGNORECASE)
 _SHOWN_CHARS = 64  # of a URL
 
 
@@ -65,7 +65,7 @@ def _bytes_of_url(url: str, place: str) -> bytes:
     match = _DATA_URL.match(url)
     if match is None:
         raise _refused_url(url, place)
-    if ";base64" not in match["options"].lower():
+    if ";base64" not in match["kind"].lower():
         raise invalid_request("messages", f"{place}: a data URL must be in base64")
     check_bytes((len(url) - match.end()) // 4 * 3 - 2, place)  # before it is decoded
     try:

@@ -72,6 +72,10 @@ _TILES = {
     "min_patches": 1, "max_patches": 4,
 }  # fmt: skip
 _QWEN = {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 1024}}
+_GEMMA3 = {
+    "image_processor_type": "Gemma3ImageProcessor", "size": {"height": 32, "width": 32},
+    "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
+}  # fmt: skip
 _PINPOINTS = [[16, 32], [32, 16], [32, 32]]
 _ROWS_AND_COLUMNS = [f"<row_{i}_col_{j}>" for i in range(1, 5) for j in range(1, 5)]
 
@@ -229,6 +233,27 @@ MODELS = {
         "[IMG]",
         config={"vision_config": PIXTRAL, "vision_feature_layer": -1,
                 "vision_feature_select_strategy": "full"},
+    ),
+    "gemma3": Model(
+        "image-gemma3",
+        {"processor_class": "Gemma3Processor", "image_seq_length": 16},
+        _GEMMA3,
+        ["<start_of_image>", "<end_of_image>", "<image_soft_token>"],
+        "<start_of_image>",
+        image_token="<image_soft_token>",
+        named={"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>",
+               "image_token": "<image_soft_token>"},
+    ),
+    "gemma3-crops": Model(  # "pan and scan": parts of an image behind the whole of it
+        "image-gemma3",
+        {"processor_class": "Gemma3Processor", "image_seq_length": 16},
+        {**_GEMMA3, "do_pan_and_scan": True, "pan_and_scan_min_crop_size": 8,
+         "pan_and_scan_max_num_crops": 4, "pan_and_scan_min_ratio_to_activate": 1.2},
+        ["<start_of_image>", "<end_of_image>", "<image_soft_token>"],
+        "<start_of_image>",
+        image_token="<image_soft_token>",
+        named={"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>",
+               "image_token": "<image_soft_token>"},
     ),
     "exaone4_5": Model(
         "image-exaone4_5",

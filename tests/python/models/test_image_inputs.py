@@ -26,7 +26,7 @@ from mlc_native.serve.images.tower import load_processor
 from mlc_native.serve.model_setup import load_tokenizer
 
 IN_EVERY_RUN = {
-    "idefics3", "internvl", "lighton_ocr", "llava", "llava-pixtral", "llava_next",
+    "gemma3", "idefics3", "internvl", "lighton_ocr", "llava", "llava-pixtral", "llava_next",
     "llava_onevision", "mistral3", "qwen2_5_vl", "qwen3_vl", "video_llama_3",
 }  # fmt: skip
 SOME_AT_NIGHT = some_at_night(list(MODELS), IN_EVERY_RUN)
@@ -165,10 +165,11 @@ def greedy_after(model: Any, inputs: Any, answer: list[int]) -> list[int]:
     """The greedy token of transformers after a prompt and after each token of an answer."""
     ids = torch.cat([inputs["input_ids"], torch.tensor([answer[:-1]])], dim=1)
     given = {**inputs, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if "mm_token_type_ids" in inputs:  # images have positions of their own
-        kinds = torch.zeros_like(ids)
-        kinds[:, : inputs["input_ids"].shape[1]] = inputs["mm_token_type_ids"]
-        given["mm_token_type_ids"] = kinds
+    for name in ("mm_token_type_ids", "token_type_ids"):
+        if name in inputs:  # images have positions of their own, or see each other
+            kinds = torch.zeros_like(ids)
+            kinds[:, : inputs["input_ids"].shape[1]] = inputs[name]
+            given[name] = kinds
     logits = model(**given).logits[0, -len(answer) :]
     return list(logits.argmax(-1).tolist())
 
@@ -177,7 +178,7 @@ def greedy_after(model: Any, inputs: Any, answer: list[int]) -> list[int]:
 def test_answers_are_those_of_transformers(folders: Any, name: str) -> None:
     """Of all chats at once, with prompts in chunks that cut images."""
     folder = folders(name)
-    settings = EngineConfig(dtype="float32", prefill_chunk_size=64)
+    settings = EngineConfig(dtype="float32", prefill_chunk_size=64, max_num_sequence=8)
     with MLCEngine(str(folder), "cpu", engine_config=settings) as engine:
         results = engine.generate(
             list(CHATS.values()), temperature=0, max_tokens=10, ignore_eos=True, progress=False
