@@ -244,6 +244,7 @@ class MLCEngineBase:
         config = loaded_config(setup.engine_config, engine_json, summary)
         limits = self._core.get_request_limits()
         setup.adapters.refresh(self._core.adapters)
+        setup.take_limits(limits)
         return replace(
             setup,
             engine_config=config,

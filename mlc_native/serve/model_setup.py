@@ -272,6 +272,12 @@ class ModelSetup:
         """Texts of the chat template that end an answer."""
         return () if self.conv_template is None else self.conv_template.stop_strs
 
+    def take_limits(self, limits: _core.RequestLimits) -> None:
+        """What the loaded model says about the rows of images."""
+        if self.image_encoder is not None:
+            self.image_encoder.takes_rows = limits.input_size > 0
+            self.image_encoder.max_whole_rows = limits.max_whole_rows
+
 
 def prepare_model(
     model: str | os.PathLike[str],

@@ -149,6 +149,7 @@ class SyncMLCEngine:
         finally:
             report.close()
         self.engine_config = loaded
+        setup.take_limits(limits)
         self.max_input_sequence_length = limits.max_sequence_length
         self._input_length_reason = limits.length_reason
         self._setup = replace(

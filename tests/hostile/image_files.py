@@ -104,8 +104,19 @@ def _jpeg_of(width: int, height: int) -> bytes:
 def _headers() -> Iterator[Made]:
     huge, most = 2**31 - 1, 65535
     nothing = zlib.compress(b"\0")
-    for width, height in ((huge, huge), (60_000, 60_000), (8000, 5001), (0, 4), (4, 0), (6000, 6000)):
-        yield f"PNG of {width} x {height}", lambda w=width, h=height: _png(w, h, data=nothing), "refused"
+    for width, height in (
+        (huge, huge),
+        (60_000, 60_000),
+        (8000, 5001),
+        (0, 4),
+        (4, 0),
+        (6000, 6000),
+    ):
+        yield (
+            f"PNG of {width} x {height}",
+            lambda w=width, h=height: _png(w, h, data=nothing),
+            "refused",
+        )
     yield "PNG of a strip", lambda: _png(30_000, 1), "refused"
     yield "PNG of 3 bits", lambda: _png(4, 4, depth=3), "refused"
     yield "PNG of an odd colour", lambda: _png(4, 4, colour=5), "refused"
@@ -188,6 +199,14 @@ def _sizes() -> Iterator[Made]:
     yield "nearly 40 million pixels", lambda: _png(6300, 6300), "served"
     for form in ("TIFF", "ICO", "PPM", "TGA", "PCX"):
         yield f"a {form}", lambda f=form: file_of(f), "refused"
-    yield "an SVG", lambda: b"<svg xmlns='http://www.w3.org/2000/svg'><image href='x'/></svg>", "refused"
-    yield "a PostScript", lambda: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(x) run\n", "refused"
+    yield (
+        "an SVG",
+        lambda: b"<svg xmlns='http://www.w3.org/2000/svg'><image href='x'/></svg>",
+        "refused",
+    )
+    yield (
+        "a PostScript",
+        lambda: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(x) run\n",
+        "refused",
+    )
     yield "an HTML", lambda: b"<html>" * 99, "refused"

@@ -74,7 +74,10 @@ def _damages() -> Iterator[tuple[str, _Damage]]:
         field = "num_additional_image_tokens"
         yield f"{field} = {value}", _Damage(_set(_PROCESSOR, field, value), "refused")
     for value in ("os.system", "../x", "", "LlavaProcessor\0", 5, "Gemma3Processor"):
-        yield f"processor_class = {value}", _Damage(_set(_PROCESSOR, "processor_class", value), None)
+        yield (
+            f"processor_class = {value}",
+            _Damage(_set(_PROCESSOR, "processor_class", value), None),
+        )
         kind = _set(_IMAGES, "image_processor_type", value)
         yield f"image_processor_type = {value}", _Damage(kind, None)
     for field in ("hidden_size", "image_size", "patch_size", "num_hidden_layers"):
@@ -101,8 +104,9 @@ def _damages() -> Iterator[tuple[str, _Damage]]:
     yield "weights without a header", _Damage(_write(_WEIGHTS, b"\xff" * 64), "refused")
     yield "no weights", _Damage(lambda folder: (folder / _WEIGHTS).unlink(), "refused")
     yield "pickled weights", _Damage(_pickled, "refused")
-    yield "a pickle named safetensors", _Damage(
-        _write(_WEIGHTS, b"\x80\x04cos\nsystem\n(S'exit 3'\ntR."), "refused"
+    yield (
+        "a pickle named safetensors",
+        _Damage(_write(_WEIGHTS, b"\x80\x04cos\nsystem\n(S'exit 3'\ntR."), "refused"),
     )
     yield "an index of missing weights", _Damage(_missing_shards, "refused")
 

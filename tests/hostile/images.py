@@ -61,7 +61,8 @@ def _urls() -> Iterator[tuple[str, Callable[[], Any], str | None]]:
         "data:text/uri-list;base64,", "jar:file:///x!/y", "gopher://x", "\\\\host\\share",
         " data:image/png;base64,AAAA", "data:image/png;base64;http://x/,AAAA", "\0", "\ud800",
         "blob:x", "data:image/png;charset=x,AAAA", "data:image/svg+xml;base64,PHN2Zz4=",
-        "data:image/png;base64,====", "data:image/png;base64,A", "data:image/png;base64,\u0660\u0661",
+        "data:image/png;base64,====", "data:image/png;base64,A",
+        "data:image/png;base64,\u0660\u0661",
     ):  # fmt: skip
         yield repr(url), lambda u=url: u, "refused"
     yield "a redirect", lambda: _url(b"http://127.0.0.1:1/x.png", "text/plain"), "refused"
@@ -117,7 +118,11 @@ def _contents() -> Iterator[tuple[str, Callable[[], Any], str | None]]:
     yield "a placeholder in a text", lambda: [_good(), {**text, "text": _IMAGE_TOKEN}], "served"
     many = {**text, "text": _IMAGE_TOKEN * 20}
     yield "placeholders in a text", lambda: [many, _good()], "served"
-    yield "a placeholder that is cut", lambda: [{**text, "text": "<ima"}, {**text, "text": "ge>"}], "served"
+    yield (
+        "a placeholder that is cut",
+        lambda: [{**text, "text": "<ima"}, {**text, "text": "ge>"}],
+        "served",
+    )
     yield "a placeholder around an image", lambda: [
         {**text, "text": "<ima"}, _good(), {**text, "text": "ge>"}
     ], "served"  # fmt: skip
@@ -129,7 +134,7 @@ def hostile_class() -> HostileClass:
     """The class."""
     cases = [Case(name, chat) for name, chat in _cases()]
     return HostileClass(
-        "images", cases, _attempt, cpu_s=4, memory_mib=800, sample=60, prepared=_prepared
+        "images", cases, _attempt, cpu_s=4, memory_mib=640, sample=60, prepared=_prepared
     )
 
 

@@ -192,6 +192,41 @@ def test_models_whose_images_are_not_read(tmp_path: Path) -> None:
         assert engine.chat.completions.create(messages=chat("x"), max_tokens=1).choices
 
 
+@pytest.fixture(scope="module")
+def gemma3(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model in which the 16 rows of an image see each other."""
+    return make_image_model("gemma3", tmp_path_factory.mktemp("gemma3") / "m")
+
+
+def test_an_image_that_no_step_holds(gemma3: Path) -> None:
+    """Other sequences may take a row each of a step; texts are answered all the same."""
+    for room, is_held in ((16, True), (15, False)):
+        config = EngineConfig(dtype="float32", max_num_sequence=4, prefill_chunk_size=room + 4)
+        with MLCEngine(str(gemma3), "cpu", engine_config=config) as engine:
+            if is_held:
+                assert len(answer(engine, chat("What?", A, B))) == 8
+            else:
+                reason = "must hold its 16 tokens and holds 15"
+                with pytest.raises(InvalidRequest, match=reason) as caught:
+                    engine.chat.completions.create(messages=chat("What?", A))
+                assert caught.value.field == "messages"
+            assert engine.chat.completions.create(messages=chat("x"), **GREEDY).choices
+
+
+@pytest.mark.emulated
+def test_devices_that_take_no_such_images(
+    device: dict[str, Any], is_cpu: bool, gemma3: Path
+) -> None:
+    with MLCEngine(str(gemma3), **device, engine_config=CONFIG) as engine:
+        if is_cpu:
+            assert len(answer(engine, chat("What?", A))) == 8
+            return
+        with pytest.raises(InvalidRequest, match="type gemma3 are read on the CPU only") as caught:
+            engine.chat.completions.create(messages=chat("What?", A))
+        assert caught.value.field == "messages"
+        assert engine.chat.completions.create(messages=chat("x"), max_tokens=1).choices
+
+
 def test_models_that_see_nothing() -> None:
     with MLCEngine("demo", "cpu") as engine, pytest.raises(InvalidRequest, match="serves text"):
         engine.chat.completions.create(messages=chat(A))

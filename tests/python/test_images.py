@@ -207,6 +207,28 @@ def test_strips(size: tuple[int, int]) -> None:
     assert decoded_image(PIL.Image.new("RGB", (10, 1000)), "here").size == (10, 1000)
 
 
+def test_files_of_many_small_pieces() -> None:
+    """Which a decoder would go through one at a time, for seconds."""
+    image = encoded(NOISE, "JPEG")
+    decoded_image(image[:2] + b"\xff\xfe\0\2" * 500 + image[2:], "here")
+    with pytest.raises(InvalidRequest, match="too many small pieces"):
+        decoded_image(image[:2] + b"\xff\xfe\0\2" * 9000 + image[2:], "here")
+    large = picture(1, 1200, 900)
+    for form in limits.FORMATS:
+        assert decoded_image(encoded(large, form), "here").size == large.size
+
+
+def test_many_scans() -> None:
+    """Each of a few bytes, and through all pixels."""
+    buffer = io.BytesIO()
+    NOISE.save(buffer, "JPEG", progressive=True)
+    image = buffer.getvalue()
+    last, end = image.rfind(b"\xff\xda"), image.rfind(b"\xff\xd9")
+    assert decoded_image(image, "here").size == NOISE.size
+    with pytest.raises(InvalidRequest, match="may have 100 scans"):
+        decoded_image(image[:end] + image[last:end] * 100 + image[end:], "here")
+
+
 def test_images_that_are_too_long_together(
     pieces: Pieces, encoder: ImageEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

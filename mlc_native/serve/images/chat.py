@@ -75,7 +75,20 @@ class ChatImages:
             InvalidRequest: see ``token_ids``.
         """
         token_ids, images = self._encoded(text, tokenizer, add_special_tokens)
-        return list(_split(token_ids, self._image_token_id, images))
+        pieces: list[Data] = list(_split(token_ids, self._image_token_id, images))
+        self._check_whole(pieces)
+        return pieces
+
+    def _check_whole(self, pieces: list[Data]) -> None:
+        most = None if self._encoder is None else self._encoder.max_whole_rows
+        longest = max((len(each) for each in pieces if isinstance(each, EmbeddingData)), default=0)
+        if most is not None and longest > most:
+            raise invalid_request(
+                "messages",
+                f"an image of this model is computed in one step, which must hold its {longest} "
+                f'tokens and holds {most}: "prefill_chunk_size" less "max_num_sequence", at most '
+                "the window of its attention",
+            )
 
     @property
     def _image_token_id(self) -> int:

@@ -28,12 +28,17 @@ class ImageEncoder:
     Attributes:
         model_type: that of config.json.
         is_supported: whether the model's images are read at all.
+        takes_rows: whether the engine that has the model reads rows in place of tokens. It is known
+            when the model is loaded, as is ``max_whole_rows``.
+        max_whole_rows: the most rows of an image that a step holds, if it must hold all; or None.
         cache: the rows of recent images.
     """
 
     def __init__(self, folder: Path, model_type: str) -> None:
         self.model_type = model_type
         self.is_supported = model_type in FAMILIES
+        self.takes_rows = True
+        self.max_whole_rows: int | None = None
         self.cache = RowCache()
         self._folder = folder
         self._lock = threading.Lock()
@@ -61,6 +66,12 @@ class ImageEncoder:
                 "messages",
                 f"{place}: images of the model type {self.model_type} are not supported; texts "
                 f"are. Images are read by models of the types {', '.join(sorted(FAMILIES))}",
+            )
+        if not self.takes_rows:
+            raise invalid_request(
+                "messages",
+                f"{place}: images of the model type {self.model_type} are read on the CPU only so "
+                f"far, not on this device; texts are",
             )
         check_libraries()
 
