@@ -103,6 +103,12 @@ class RequestLimits:
         """Whether rows may have positions of three numbers."""
 
     @property
+    def max_whole_rows(self) -> int | None:
+        """
+        The most rows of one piece, if all are computed at once; None: any number.
+        """
+
+    @property
     def pooling(self) -> str:
         """Of embeddings whose requests name none."""
 

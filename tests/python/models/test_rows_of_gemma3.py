@@ -54,7 +54,9 @@ def model(folder: Path) -> torch.nn.Module:
     return text
 
 
-def mask(prompt: Mixed, length: int, window: int | None) -> torch.Tensor:
+def mask(
+    prompt: Mixed, length: int, window: int | None, *, both_ways: bool = True
+) -> torch.Tensor:
     """[1, 1, length, length]: what each row does not see is -inf."""
     row = torch.arange(length)[:, None]
     key = torch.arange(length)[None]
@@ -63,19 +65,24 @@ def mask(prompt: Mixed, length: int, window: int | None) -> torch.Tensor:
         sees &= key > row - window
     end = prompt.at + len(prompt.rows)
     of_image = (row >= prompt.at) & (row < end)
-    sees |= of_image & (key >= prompt.at) & (key < end)
+    if both_ways:
+        sees |= of_image & (key >= prompt.at) & (key < end)
     return torch.where(sees, 0.0, -torch.inf)[None, None]
 
 
 @torch.inference_mode()
-def expected(model: torch.nn.Module, prompt: Mixed, answer: list[int]) -> list[int]:
+def expected(
+    model: torch.nn.Module, prompt: Mixed, answer: list[int], *, both_ways: bool = True
+) -> list[int]:
     tokens = torch.tensor([[*prompt.tokens, *answer[:-1]]])
     inputs = model.get_input_embeddings()(tokens)
     inputs[0, prompt.at : prompt.at + len(prompt.rows)] = torch.from_numpy(prompt.rows)
     length = tokens.shape[1]
     masks = {
-        "full_attention": mask(prompt, length, None),
-        "sliding_attention": mask(prompt, length, model.config.sliding_window),
+        "full_attention": mask(prompt, length, None, both_ways=both_ways),
+        "sliding_attention": mask(
+            prompt, length, model.config.sliding_window, both_ways=both_ways
+        ),
     }
     logits = model(inputs_embeds=inputs, attention_mask=masks, use_cache=False).logits
     return logits[0, len(prompt.tokens) - 1 :].argmax(-1).tolist()
@@ -84,7 +91,7 @@ def expected(model: torch.nn.Module, prompt: Mixed, answer: list[int]) -> list[i
 def make_prompts(model: torch.nn.Module) -> list[Mixed]:
     generator = torch.Generator().manual_seed(3)
     table = model.get_input_embeddings().weight
-    scale = float(model.get_input_embeddings()(torch.arange(100)).std())
+    scale = float(model.get_input_embeddings()(torch.arange(100)).detach().std())
     prompts = []
     for at, length in ((5, 40), (0, 30), (30, 90), (20, 20 + NUM_ROWS)):
         tokens = torch.randint(0, len(table), (length,), generator=generator).tolist()
@@ -101,6 +108,10 @@ def test_tokens_are_those_of_transformers(folder: Path, model: torch.nn.Module) 
     for prompt, answer in zip(prompts, alone, strict=True):
         assert len(answer) == NUM_NEW_TOKENS
         assert expected(model, prompt, answer) == answer
+    one_way = [
+        expected(model, *pair, both_ways=False) for pair in zip(prompts, alone, strict=True)
+    ]
+    assert one_way != alone  # otherwise this test shows nothing
     assert prompts[2].answer(whole) == alone[2]  # most of it is cached
     # Behind a prefix that ends within the image.
     cut = Mixed(prompts[2].tokens[:45], 30, prompts[2].rows)

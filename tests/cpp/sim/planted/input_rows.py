@@ -19,7 +19,12 @@ BUGS = [
         "rows.first_value + (from - rows.begin) * width",
         "rows.first_value",
     ),
-    _bug("places of rows are counted from the prompt", BATCH, "first_row + from - position", "from"),
+    _bug(
+        "places of rows are counted from the prompt",
+        BATCH,
+        "first_row + from - position",
+        "from",
+    ),
     _bug(
         "rows of a step before stay",
         BATCH,
