@@ -134,7 +134,7 @@ def hostile_class() -> HostileClass:
     """The class."""
     cases = [Case(name, chat) for name, chat in _cases()]
     return HostileClass(
-        "images", cases, _attempt, cpu_s=4, memory_mib=640, sample=60, prepared=_prepared
+        "images", cases, _attempt, cpu_s=6, memory_mib=640, sample=60, prepared=_prepared
     )
 
 
