@@ -213,6 +213,23 @@ def test_an_image_that_no_step_holds(gemma3: Path) -> None:
             assert engine.chat.completions.create(messages=chat("x"), **GREEDY).choices
 
 
+def test_turns_with_rows_that_see_each_other(gemma3: Path) -> None:
+    """Behind a first turn, the cached one, and beside others: the answer of an engine alone."""
+    first = chat("Look", A, "What?")
+    second = [*first, {"role": "assistant", "content": "It."}, *chat("And", B, A, "?")]
+    with MLCEngine(str(gemma3), "cpu", engine_config=CONFIG) as engine:
+        expected = answer(engine, second)
+    config = EngineConfig(dtype="float32", max_num_sequence=4, prefill_chunk_size=24)
+    with MLCEngine(str(gemma3), "cpu", engine_config=config) as engine:
+        answer(engine, first)
+        (result,) = engine.generate([second], progress=False, **GREEDY)
+        assert result.token_ids == expected
+        assert result.usage is not None
+        assert result.usage.prompt_tokens_details.cached_tokens > ROWS_OF_AN_IMAGE
+        results = engine.generate([second, chat("x" * 50), second], progress=False, **GREEDY)
+        assert [results[i].token_ids for i in (0, 2)] == [expected] * 2
+
+
 @pytest.mark.emulated
 def test_devices_that_take_no_such_images(
     device: dict[str, Any], is_cpu: bool, gemma3: Path

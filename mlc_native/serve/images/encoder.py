@@ -70,8 +70,8 @@ class ImageEncoder:
         if not self.takes_rows:
             raise invalid_request(
                 "messages",
-                f"{place}: images of the model type {self.model_type} are read on the CPU only so "
-                f"far, not on this device; texts are",
+                f"{place}: images of the model type {self.model_type} are read on the CPU "
+                "only so far, and not by this device or plug-in; texts are",
             )
         check_libraries()
 
