@@ -227,6 +227,13 @@ def test_many_scans() -> None:
     assert decoded_image(image, "here").size == NOISE.size
     with pytest.raises(InvalidRequest, match="may have 100 scans"):
         decoded_image(image[:end] + image[last:end] * 100 + image[end:], "here")
+    with pytest.raises(InvalidRequest, match="too many small pieces"):
+        decoded_image(image[:end] + b"\xff\xfe\0\2" * 5000 + image[end:], "here")
+    # Those of a video behind the image, as phones write them, are no scans of it.
+    assert decoded_image(image + b"\xff\xda" * 5000, "here").size == NOISE.size
+    comment = b"\xff\xda" * 5000
+    segment = b"\xff\xfe" + (len(comment) + 2).to_bytes(2, "big") + comment
+    assert decoded_image(image[:2] + segment + image[2:], "here").size == NOISE.size
 
 
 def test_images_that_are_too_long_together(

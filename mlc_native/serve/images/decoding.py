@@ -7,6 +7,7 @@ image. Needs Pillow.
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -87,17 +88,34 @@ class _FewReads(io.BytesIO):
     def read(self, size: int | None = -1, /) -> bytes:
         self._left -= 1
         if self._left < 0:
-            raise invalid_request("messages", f"{self._place}: the image has too many small pieces")
+            raise _too_many_pieces(self._place)
         return super().read(size)
 
 
 def _check_scans(image: Any, data: bytes | bytearray | memoryview, place: str) -> None:
-    if image.format in ("JPEG", "MPO"):
-        scans = bytes(data).count(b"\xff\xda")  # in no other place, except within metadata
+    """Goes from marker to marker up to the end of a JPEG. Behind that, files may have a video."""
+    if image.format not in ("JPEG", "MPO"):
+        return
+    position = scans = 0
+    for _ in range(MIN_READS):
+        found = _MARKER.search(data, position)
+        if found is None or found[0] == b"\xff\xd9":
+            return
+        scans += found[0] == b"\xff\xda"
         if scans > MAX_JPEG_SCANS:
-            raise invalid_request(
-                "messages", f"{place}: a JPEG may have {MAX_JPEG_SCANS} scans, got {scans}"
-            )
+            raise invalid_request("messages", f"{place}: a JPEG may have {MAX_JPEG_SCANS} scans")
+        position = found.end()
+        if found[0] != b"\xff\xd8":
+            position += int.from_bytes(data[position : position + 2], "big")
+    raise _too_many_pieces(place)
+
+
+# All but those that stand alone, within data.
+_MARKER = re.compile(rb"\xff[\x02-\xcf\xd8-\xfe]")
+
+
+def _too_many_pieces(place: str) -> InvalidRequest:
+    return invalid_request("messages", f"{place}: the image has too many small pieces")
 
 
 def _of_array(source: Any, place: str) -> Any:
