@@ -16,8 +16,8 @@ BUGS = [
     Bug(
         "the prefix cache does not know the adapter",
         "request/request.h",
-        "return {generation_cfg.cache_salt, adapter != nullptr ? adapter->id : 0};",
-        "return {generation_cfg.cache_salt, 0};",
+        "return {generation_cfg.cache_salt, adapter != nullptr ? adapter->id : 0, row_round};",
+        "return {generation_cfg.cache_salt, 0, row_round};",
         focus=FOCUS,
     ),
     Bug(
@@ -30,8 +30,8 @@ BUGS = [
     Bug(
         "a step computes without the adapter",
         "step/step_batch.cc",
-        ".adapter = entry.rstate->request->adapter_weights()});",
-        ".adapter = slice.is_decode ? nullptr : entry.rstate->request->adapter_weights()});",
+        ".adapter = entry.rstate->request->adapter_weights(),",
+        ".adapter = slice.is_decode ? nullptr : entry.rstate->request->adapter_weights(),",
         focus=FOCUS,
     ),
     Bug(

@@ -32,7 +32,7 @@ BUGS = [
     _bug(
         "attention of the CPU takes chunks for windows",
         "kernels/cpu/attention.inl",
-        "  return {args.window.First(position), position};",
+        "  return {args.window.First(position), position > last_key ? position : last_key};",
         "  return {AttentionWindow(args.window.size).First(position), position};",
         CPU,
     ),
