@@ -39,11 +39,12 @@ struct SimResult {
   int64_t num_steps = 0;
   int64_t num_requests = 0;
   int64_t num_tokens = 0;
-  int64_t num_injected = 0;  // faults that fired
-  int64_t num_jumped = 0;    // tokens that jump-forward put in
-  int64_t num_drafted = 0;   // tokens of the answers that were guessed
-  int64_t num_slow = 0;      // calls of slow grammars
-  int64_t num_embedded = 0;  // prompts
+  int64_t num_injected = 0;   // faults that fired
+  int64_t num_jumped = 0;     // tokens that jump-forward put in
+  int64_t num_drafted = 0;    // tokens of the answers that were guessed
+  int64_t num_slow = 0;       // calls of slow grammars
+  int64_t num_embedded = 0;   // prompts
+  int64_t num_with_rows = 0;  // requests with rows in place of tokens
 };
 
 class Simulation {

@@ -102,6 +102,7 @@ void Simulation::Submit(SimRandom& rng, const GenerationConfig& config,
 // One id never stands for two rows.
 void Simulation::RememberRows(const Request& request) {
   const std::vector<int32_t> prompt = PromptOf(request);
+  result_.num_with_rows += request.prompt_rows.empty() ? 0 : 1;
   for (size_t i = 0; i < prompt.size(); ++i) {
     const int32_t id = request.prompt_token_ids[i];
     if (!IsInputRow(id)) continue;

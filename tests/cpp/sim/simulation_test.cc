@@ -9,7 +9,7 @@ namespace {
 
 TEST(Simulation, Seeds) {
   SimResult sum;
-  for (uint64_t seed = 1; seed <= 120; ++seed) {
+  for (uint64_t seed = 1; seed <= 150; ++seed) {
     const SimResult result = Simulate(seed, AllFeatures(), false);
     ASSERT_EQ(result.failure, "") << "replay: mlc_native_sim --seed " << seed << " --trace";
     sum.num_requests += result.num_requests;
@@ -19,6 +19,7 @@ TEST(Simulation, Seeds) {
     sum.num_drafted += result.num_drafted;
     sum.num_slow += result.num_slow;
     sum.num_embedded += result.num_embedded;
+    sum.num_with_rows += result.num_with_rows;
   }
   // What simulations are made of happened.
   EXPECT_GT(sum.num_requests, 1000);
@@ -28,6 +29,7 @@ TEST(Simulation, Seeds) {
   EXPECT_GT(sum.num_drafted, 1000);
   EXPECT_GT(sum.num_slow, 50);
   EXPECT_GT(sum.num_embedded, 500);
+  EXPECT_GT(sum.num_with_rows, 500);
 }
 
 TEST(Simulation, ASeedIsAHistory) {
