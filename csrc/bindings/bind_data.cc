@@ -48,7 +48,7 @@ struct DeleteWithGil {
   }
 };
 
-// Rows are a copy, so that nobody changes those of the request.
+// A copy of the rows: those of the request must not change.
 nb::object CopyOfRows(const EmbeddingData& data) {
   auto* const values = new std::vector<float>(*data.values);
   nb::capsule owner(values, [](void* p) noexcept { delete static_cast<std::vector<float>*>(p); });

@@ -23,7 +23,6 @@ void CheckRows(const EmbeddingData& data, size_t index, int64_t input_size) {
   }
   const int64_t num_values = data.values != nullptr ? std::ssize(*data.values) : 0;
   if (data.num_rows < 1) refuse(" must have at least 1 row, got " + std::to_string(data.num_rows));
-  // Neither product can overflow: memory holds the values.
   if (num_values / input_size != data.num_rows || num_values % input_size != 0) {
     refuse(" must have " + std::to_string(input_size) +
            " numbers per row, the model's hidden size, got " + std::to_string(num_values) + " in " +

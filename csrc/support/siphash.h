@@ -1,5 +1,5 @@
-// SipHash-2-4 with 128 bits (Aumasson and Bernstein): a hash that nobody can find two inputs for
-// who does not know the key. Pure; any thread.
+// SipHash-2-4 with 128 bits (Aumasson and Bernstein), a keyed hash: without the key, it is
+// infeasible to find two inputs with the same hash. Pure; any thread.
 #pragma once
 
 #include <array>

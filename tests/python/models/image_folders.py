@@ -79,6 +79,26 @@ _GEMMA3 = {
 _PINPOINTS = [[16, 32], [32, 16], [32, 32]]
 _ROWS_AND_COLUMNS = [f"<row_{i}_col_{j}>" for i in range(1, 5) for j in range(1, 5)]
 
+# The token of an image, of a video, and what stands around an image.
+_QWEN_TOKENS = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
+_GLM_TOKENS = ("<|image|>", "<|video|>", "<|begin_of_image|>", "<|end_of_image|>")
+
+
+def _of_grid(
+    like: str, processor: str, image_processor: str, image: str, video: str, begin: str, end: str
+) -> Model:
+    """A model whose rows have positions of three numbers."""
+    return Model(
+        like,
+        {"processor_class": processor},
+        {"image_processor_type": image_processor, **_QWEN},
+        [image, video, begin, end],
+        f"{begin}{image}{end}",
+        named={"image_token": image, "video_token": video},
+        image_token=image,
+    )
+
+
 MODELS = {
     "llava": Model(
         "image-llava-mistral",
@@ -290,78 +310,22 @@ MODELS = {
         image_token="<|image_pad|>",
         config={"vision_config": {**QWEN_VISION, "embed_dim": 32, "hidden_size": 64}},
     ),
-    "qwen2_5_vl": Model(
-        "tiny-qwen2_5_vl",
-        {"processor_class": "Qwen2_5_VLProcessor"},
-        {"image_processor_type": "Qwen2VLImageProcessor", **_QWEN},
-        ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"],
-        "<|vision_start|><|image_pad|><|vision_end|>",
-        named={"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"},
-        image_token="<|image_pad|>",
+    "qwen2_5_vl": _of_grid(
+        "tiny-qwen2_5_vl", "Qwen2_5_VLProcessor", "Qwen2VLImageProcessor", *_QWEN_TOKENS
     ),
-    "qwen3_5": Model(
-        "tiny-qwen3_5",
-        {"processor_class": "Qwen3VLProcessor"},
-        {"image_processor_type": "Qwen2VLImageProcessor", **_QWEN},
-        ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"],
-        "<|vision_start|><|image_pad|><|vision_end|>",
-        named={"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"},
-        image_token="<|image_pad|>",
+    "qwen3_5": _of_grid("tiny-qwen3_5", "Qwen3VLProcessor", "Qwen2VLImageProcessor", *_QWEN_TOKENS),
+    "qwen3_5_moe": _of_grid(
+        "tiny-qwen3_5_moe", "Qwen3VLProcessor", "Qwen2VLImageProcessor", *_QWEN_TOKENS
     ),
-    "qwen3_5_moe": Model(
-        "tiny-qwen3_5_moe",
-        {"processor_class": "Qwen3VLProcessor"},
-        {"image_processor_type": "Qwen2VLImageProcessor", **_QWEN},
-        ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"],
-        "<|vision_start|><|image_pad|><|vision_end|>",
-        named={"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"},
-        image_token="<|image_pad|>",
+    "qwen3_vl": _of_grid(
+        "tiny-qwen3_vl", "Qwen3VLProcessor", "Qwen2VLImageProcessor", *_QWEN_TOKENS
     ),
-    "qwen3_vl": Model(
-        "tiny-qwen3_vl",
-        {"processor_class": "Qwen3VLProcessor"},
-        {"image_processor_type": "Qwen2VLImageProcessor", **_QWEN},
-        ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"],
-        "<|vision_start|><|image_pad|><|vision_end|>",
-        named={"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"},
-        image_token="<|image_pad|>",
+    "qwen3_vl_moe": _of_grid(
+        "tiny-qwen3_vl_moe", "Qwen3VLProcessor", "Qwen2VLImageProcessor", *_QWEN_TOKENS
     ),
-    "qwen3_vl_moe": Model(
-        "tiny-qwen3_vl_moe",
-        {"processor_class": "Qwen3VLProcessor"},
-        {"image_processor_type": "Qwen2VLImageProcessor", **_QWEN},
-        ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"],
-        "<|vision_start|><|image_pad|><|vision_end|>",
-        named={"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"},
-        image_token="<|image_pad|>",
-    ),
-    "glm4v": Model(
-        "tiny-glm4v",
-        {"processor_class": "Glm4vProcessor"},
-        {"image_processor_type": "Glm4vImageProcessor", **_QWEN},
-        ["<|image|>", "<|video|>", "<|begin_of_image|>", "<|end_of_image|>"],
-        "<|begin_of_image|><|image|><|end_of_image|>",
-        named={"image_token": "<|image|>", "video_token": "<|video|>"},
-        image_token="<|image|>",
-    ),
-    "glm46v": Model(
-        "tiny-glm46v",
-        {"processor_class": "Glm46VProcessor"},
-        {"image_processor_type": "Glm46VImageProcessor", **_QWEN},
-        ["<|image|>", "<|video|>", "<|begin_of_image|>", "<|end_of_image|>"],
-        "<|begin_of_image|><|image|><|end_of_image|>",
-        named={"image_token": "<|image|>", "video_token": "<|video|>"},
-        image_token="<|image|>",
-    ),
-    "glm4v_moe": Model(
-        "tiny-glm4v_moe",
-        {"processor_class": "Glm4vProcessor"},
-        {"image_processor_type": "Glm4vImageProcessor", **_QWEN},
-        ["<|image|>", "<|video|>", "<|begin_of_image|>", "<|end_of_image|>"],
-        "<|begin_of_image|><|image|><|end_of_image|>",
-        named={"image_token": "<|image|>", "video_token": "<|video|>"},
-        image_token="<|image|>",
-    ),
+    "glm4v": _of_grid("tiny-glm4v", "Glm4vProcessor", "Glm4vImageProcessor", *_GLM_TOKENS),
+    "glm46v": _of_grid("tiny-glm46v", "Glm46VProcessor", "Glm46VImageProcessor", *_GLM_TOKENS),
+    "glm4v_moe": _of_grid("tiny-glm4v_moe", "Glm4vProcessor", "Glm4vImageProcessor", *_GLM_TOKENS),
     "paddleocr_vl": Model(
         "tiny-paddleocr_vl",
         {"processor_class": "PaddleOCRVLProcessor"},

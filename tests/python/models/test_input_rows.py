@@ -7,8 +7,10 @@ behind a prefix that is cached; every way must give the same tokens.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,14 +43,19 @@ class Mixed:
     at: int
     rows: np.ndarray
 
+    @property
+    def images(self) -> list[tuple[int, np.ndarray]]:
+        """As ``create_request`` takes them."""
+        return [(self.at, self.rows)]
+
     def answer(self, driver: Driver) -> list[int]:
         """What the engine says, alone."""
         (answer,) = answers(driver, [self])
         return answer
 
 
-def answers(driver: Driver, prompts: list[Mixed]) -> list[list[int]]:
-    """What the engine says to all of them at once."""
+def answers(driver: Driver, prompts: Sequence[Any]) -> list[list[int]]:
+    """What the engine says to all of them at once; each has ``tokens`` and ``images``."""
     config = _core.GenerationConfig()
     config.temperature = 0.0
     config.max_tokens = NUM_NEW_TOKENS
@@ -56,7 +63,7 @@ def answers(driver: Driver, prompts: list[Mixed]) -> list[list[int]]:
     for i, prompt in enumerate(prompts):
         driver.tokens[str(i)] = [[]]
         request = driver.engine.create_request(
-            str(i), prompt.tokens, config, embeddings=[(prompt.at, prompt.rows)]
+            str(i), prompt.tokens, config, embeddings=prompt.images
         )
         driver.engine.add_request(request)
     while not driver.engine.empty():
@@ -78,9 +85,7 @@ def expected(model: torch.nn.Module, prompt: Mixed, answer: list[int]) -> list[i
     return logits.argmax(-1).tolist()
 
 
-@pytest.fixture(
-    scope="module", params=some_at_night((*EVERY_RUN, *OTHERS), every_push=EVERY_RUN)
-)
+@pytest.fixture(scope="module", params=some_at_night((*EVERY_RUN, *OTHERS), every_push=EVERY_RUN))
 def checkpoint(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path]:

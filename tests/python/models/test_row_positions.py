@@ -17,6 +17,7 @@ import torch
 from families import some_at_night
 from paged_driver import reference_model
 from test_engine_parity import NUM_NEW_TOKENS, Driver
+from test_input_rows import answers
 
 from mlc_native import _core
 from mlc_native.errors import InvalidRequest
@@ -74,24 +75,6 @@ def make_prompt(model: torch.nn.Module, vocab: int, seed: int, num_parts: int = 
         following += max(grid)
         add_text(11)
     return Prompt(tokens, images, torch.from_numpy(np.concatenate(places).T.astype(np.int64)))
-
-
-def answers(driver: Driver, prompts: list[Prompt]) -> list[list[int]]:
-    config = _core.GenerationConfig()
-    config.temperature = 0.0
-    config.max_tokens = NUM_NEW_TOKENS
-    config.ignore_eos = True
-    for i, prompt in enumerate(prompts):
-        driver.tokens[str(i)] = [[]]
-        request = driver.engine.create_request(
-            str(i), prompt.tokens, config, embeddings=prompt.images
-        )
-        driver.engine.add_request(request)
-    while not driver.engine.empty():
-        driver.engine.step()
-    driver.finals.clear()
-    driver.engine.debug_call("audit_pages")
-    return [driver.tokens[str(i)][0] for i in range(len(prompts))]
 
 
 @torch.inference_mode()
