@@ -64,8 +64,8 @@ using RowPosition = std::array<int32_t, 3>;
 // counts as a token, and may be cached, computed in chunks and computed again as one.
 struct EmbeddingData {
   int64_t num_rows = 0;
-  std::shared_ptr<const std::vector<float>>
-      values;  // [num_rows, RequestLimits::input_size], finite
+  // [num_rows, RequestLimits::input_size], finite.
+  std::shared_ptr<const std::vector<float>> values;
   // Where the rope of a model with positions of images puts each row, from the place of the first
   // one on: [num_rows], each number in [0, num_rows). Empty: 0, 1, 2, ... in all components.
   std::vector<RowPosition> positions{};

@@ -86,6 +86,25 @@ TEST(CudaEngineInputRows, AreAnsweredAsOnTheCpu) {
   }
 }
 
+// The device computes the single rows of a batch first, which the engine mostly puts there.
+TEST(CudaEngineInputRows, KeepTheirPlacesBehindSingleRows) {
+  TinyModel tiny;
+  const auto logits = [](std::unique_ptr<Model> model) {
+    TestSequence running(0), prompt(1);
+    Logits(*model, TestBatch().Add(running, SomeTokens(5, 1)));
+    std::vector<int32_t> tokens = SomeTokens(9, 2);
+    std::fill_n(tokens.begin() + 3, 4, 0);
+    const EmbeddingData data = SomeRows(4, model->metadata().input_size, 5);
+    const InputRows rows{.first_row = 3, .num_rows = 4, .values = data.values->data()};
+    const TestBatch mixed = TestBatch().Add(prompt, tokens).Add(running, {7});
+    ForwardBatch batch = mixed.batch();
+    batch.input_rows = {&rows, 1};
+    const LogitsView view = model->Forward(batch);
+    return std::vector<float>(view.data, view.data + view.num_rows * view.vocab_size);
+  };
+  EXPECT_LT(Difference(logits(tiny.OnDevice()), logits(tiny.OnCpu())), 1e-4);
+}
+
 TEST(CudaEngineInputRows, AreNotOfModelsThatAddPositions) {
   TinyModel tiny("GPT2LMHeadModel");
   EXPECT_EQ(LoadCudaModel(tiny.Source())->metadata().input_size, 0);
