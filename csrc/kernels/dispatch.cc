@@ -67,13 +67,13 @@ bool MayUseTiles() {
   return false;
 #endif
 }
-// Bits 24 (tiles) and 25 (products of 8 bits) of EDX of leaf 7.
+// Bits 22 (products of bfloat16), 24 (tiles) and 25 (products of 8 bits) of EDX of leaf 7.
 bool HasAvx512Amx() {
   static const bool has = [] {
-    constexpr unsigned int kTilesOfInt8 = 3U << 24;
+    constexpr unsigned int kTiles = 1U << 22 | 1U << 24 | 1U << 25;
     unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
     return HasAvx512Bf16() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 &&
-           (edx & kTilesOfInt8) == kTilesOfInt8 && MayUseTiles() &&
+           (edx & kTiles) == kTiles && MayUseTiles() &&
            MultipliesLike(avx512_amx::kLinear, avx512_bf16::kLinear);
   }();
   return has;
@@ -113,7 +113,7 @@ bool HasNeonI8mm() {
 constexpr Isa kIsas[] = {
 #if defined(MLC_NATIVE_PORTABLE_ONLY)
 #elif defined(__x86_64__)
-    MLC_NATIVE_LINEAR_ISA(avx512_amx, avx512_bf16, HasAvx512Amx),
+    MLC_NATIVE_LINEAR_ISA(avx512_amx, avx512_vnni, HasAvx512Amx),
     MLC_NATIVE_ISA(avx512_bf16, HasAvx512Bf16),
     MLC_NATIVE_ISA(avx512_vnni, HasAvx512Vnni),
     MLC_NATIVE_ISA(avx512, HasAvx512),

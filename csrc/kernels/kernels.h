@@ -121,7 +121,10 @@ struct LinearArgs {
   int64_t ldy = 0;
   void* workspace = nullptr;  // LinearWorkspaceBytes bytes, aligned to kPackedAlignment
 };
-// Enough for m rows of k inputs in any format.
+// Enough for m rows of k inputs in any format: LinearInputBytes, and what a matrix unit may read
+// behind the last row, 16 rows of a group at most.
+inline constexpr size_t kLinearReadsBehind = 2048;
+MLC_NATIVE_PRIVATE_API size_t LinearInputBytes(int64_t m, int64_t k);
 MLC_NATIVE_PRIVATE_API size_t LinearWorkspaceBytes(int64_t m, int64_t k);
 MLC_NATIVE_PRIVATE_API void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args);
 

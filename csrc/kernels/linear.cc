@@ -55,7 +55,7 @@ void CheckGroups(const CpuKernels& isa, std::span<const LinearGroup> groups) {
 
 // A group as a linear of its own, in its part of the workspace.
 LinearArgs ArgsOf(const GroupedLinearArgs& a, const LinearGroup& group) {
-  const size_t workspace = LinearWorkspaceBytes(group.begin, group.weight->k);
+  const size_t workspace = LinearInputBytes(group.begin, group.weight->k);
   return {.x = a.rows == nullptr ? a.x + group.begin * a.ldx : a.x,
           .ldx = a.ldx,
           .rows = a.rows == nullptr ? nullptr : a.rows + group.begin,
@@ -68,7 +68,7 @@ LinearArgs ArgsOf(const GroupedLinearArgs& a, const LinearGroup& group) {
 
 // A head as a linear of its own, in its part of the workspace.
 LinearArgs ArgsOf(const HeadLinearArgs& a, const PackedLinear& w, int64_t head) {
-  const size_t workspace = LinearWorkspaceBytes(head * a.m, w.k);
+  const size_t workspace = LinearInputBytes(head * a.m, w.k);
   return {.x = a.x + head * a.x_step,
           .ldx = a.ldx,
           .m = a.m,
@@ -97,8 +97,12 @@ void ConvertInputs(const CpuKernels& isa, const GroupedLinearArgs& a, int64_t be
 
 }  // namespace
 
-size_t LinearWorkspaceBytes(int64_t m, int64_t k) {
+size_t LinearInputBytes(int64_t m, int64_t k) {
   return static_cast<size_t>(m * CeilDiv(k, kMaxGroup) * kMaxGroup * kMaxInputBytes);
+}
+
+size_t LinearWorkspaceBytes(int64_t m, int64_t k) {
+  return LinearInputBytes(m, k) + kLinearReadsBehind;
 }
 
 void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args) {

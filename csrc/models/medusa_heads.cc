@@ -25,7 +25,7 @@ MedusaHeads::MedusaHeads(const ModelConfig& config, CpuDecoderWeights weights,
   metadata_.dtype = weights_.dtype;
   metadata_.weight_bytes = static_cast<int64_t>(weights_.memory.size);
   metadata_.mapped_weight_bytes = weights_.memory.mapped ? metadata_.weight_bytes : 0;
-  const auto linear_bytes = static_cast<int64_t>(kernels::LinearWorkspaceBytes(1, hidden_size_));
+  const auto linear_bytes = static_cast<int64_t>(kernels::LinearInputBytes(1, hidden_size_));
   metadata_.workspace_bytes_per_sequence =
       (config.vocab_size + 3 * hidden_size_) * static_cast<int64_t>(sizeof(float)) + linear_bytes;
   metadata_.hidden_size = hidden_size_;

@@ -135,7 +135,7 @@ int64_t OwnStateWidth(const ModelConfig& config) {
 // Floats of the workspace of a linear, per row.
 int64_t LinearInputWidth(const ModelConfig& config) {
   const auto width = [](int64_t k) {
-    return static_cast<int64_t>(kernels::LinearWorkspaceBytes(1, k) / sizeof(float));
+    return static_cast<int64_t>(kernels::LinearInputBytes(1, k) / sizeof(float));
   };
   int64_t of_latents = 0;
   if (config.latent) {
@@ -294,7 +294,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
     choice_bytes = kernels::KeyChoiceWorkspaceBytes(choice_shape_);
     chosen_.resize(static_cast<size_t>(max_num_rows * config_.key_choice->num_chosen));
   }
-  size_t bytes = attention_bytes + delta_bytes + choice_bytes;
+  size_t bytes = attention_bytes + delta_bytes + choice_bytes + kernels::kLinearReadsBehind;
   for (const Wanted& w : wanted)
     bytes += kernels::AlignUp(static_cast<size_t>(w.rows * w.width) * sizeof(float));
   workspace_ = TensorStorage(bytes, "prefill_chunk_size");

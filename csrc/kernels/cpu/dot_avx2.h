@@ -26,6 +26,7 @@ namespace mlc_native::kernels {
 namespace {
 
 constexpr int kQuantTileRows = 4;
+using BFloat16Dot = FloatDot;
 
 // Codes up to 255 would overflow 16 bits, so they are made signed and their sign is moved to the
 // inputs.

@@ -9,6 +9,7 @@ namespace mlc_native::kernels {
 namespace {
 
 constexpr int kQuantTileRows = 4;
+using BFloat16Dot = FloatDot;
 
 struct Q8Codes {
   static constexpr int kQuads = 1;

@@ -9,6 +9,7 @@ namespace mlc_native::kernels {
 namespace {
 
 constexpr int kQuantTileRows = 4;
+using BFloat16Dot = FloatDot;
 
 inline IntVec AddQuads(IntVec sum, __m512i unsigned_bytes, __m512i signed_bytes) {
   const __m512i pairs = _mm512_maddubs_epi16(unsigned_bytes, signed_bytes);

@@ -1,7 +1,8 @@
-// Dot products of AVX-512 with BF16 and VNNI, and of AMX with 8 bits (Sapphire Rapids and later).
-// dot_avx2.h describes the interface. Quantized weights take tiles where there are several rows;
-// sums of integers have the same bits either way. Products of bfloat16 do not take tiles: tdpbf16ps
-// adds in an order of its own, which a row alone would have to follow.
+// Dot products of AVX-512 with BF16 and VNNI, and of AMX with bfloat16 and 8 bits (Sapphire Rapids
+// and later). dot_avx2.h describes the interface. Quantized weights take tiles where there are
+// several rows; sums of integers have the same bits either way. Those of bfloat16 and FP8 always
+// take tiles, whose order of adding a vector could follow only at the speed of floats. A row alone
+// waits for its weights longer than for the tiles.
 #pragma once
 
 #include "kernels/cpu/amx_tiles.h"
@@ -13,11 +14,15 @@
 namespace mlc_native::kernels {
 namespace {
 
+struct BFloat16Dot : PairDot {
+  using Unit = PairTiles;
+};
+
 // Codes, with a unit that multiplies a group of several rows.
 template <typename Codes>
 struct UnitCodesOf : Codes {
   template <int kGroup>
-  using Unit = TileUnit<kGroup>;
+  using Unit = CodeTiles<kGroup>;
 };
 
 using Q8Codes = UnitCodesOf<VnniQ8Codes>;

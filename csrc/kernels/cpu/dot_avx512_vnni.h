@@ -8,6 +8,7 @@
 namespace mlc_native::kernels {
 namespace {
 
+using BFloat16Dot = FloatDot;
 using Q8Codes = VnniQ8Codes;
 using Q4Codes = VnniQ4Codes;
 using Q6Codes = VnniQ6Codes;

@@ -7,7 +7,7 @@
 namespace mlc_native::kernels {
 namespace {
 
-struct BFloat16Dot {
+struct FloatDot {
   using Input = float[2];  // the inputs of two k
 
   static void Convert(const float* x, int64_t pairs, Input* out) {

@@ -14,7 +14,7 @@
 namespace mlc_native::kernels {
 namespace {
 
-struct BFloat16Dot {
+struct PairDot {
   using Input = int32_t;  // the inputs of two k
 
   static void Convert(const float* x, int64_t pairs, Input* out) {

@@ -16,6 +16,7 @@ inline int32x4_t AddQuads(int32x4_t sum, int8x16_t w, int8x16_t x) {
 }
 
 constexpr int kQuantTileRows = kDotTileRows;
+using BFloat16Dot = FloatDot;
 
 using Q8Codes = DotOf<Q8Bytes, AddQuads>;
 using Q4Codes = DotOf<Nibbles, AddQuads>;

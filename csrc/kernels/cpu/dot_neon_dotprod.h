@@ -9,6 +9,7 @@ namespace mlc_native::kernels {
 namespace {
 
 constexpr int kQuantTileRows = kDotTileRows;
+using BFloat16Dot = FloatDot;
 
 using Q8Codes = DotOf<Q8Bytes, vdotq_s32>;
 using Q4Codes = DotOf<Nibbles, vdotq_s32>;

@@ -14,6 +14,7 @@ namespace mlc_native::kernels {
 namespace {
 
 constexpr int kQuantTileRows = kDotTileRows;
+using BFloat16Dot = PairDot;
 
 // Sums of two rows and a vector of columns: in v[i], those of the columns 2 i and 2 i + 1 for the
 // first row, then for the second.

@@ -15,6 +15,7 @@ namespace mlc_native::kernels {
 namespace {
 
 constexpr int kQuantTileRows = 1;
+using BFloat16Dot = FloatDot;
 
 struct IntVec {
   int32_t v[Vec::kLanes];

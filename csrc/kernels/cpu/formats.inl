@@ -11,6 +11,8 @@
 //   kTileBytes             a group as Add reads it: kGroupBytes unless the format
 //   kWidens                has to Widen it first, once for all tiles of rows
 //   Unit                   lives in a thread while it multiplies
+//   kUnitSums              whether Unit holds the sums of a tile of any number of rows and has an
+//                          Add of its own
 //
 // Included by cpu/linear.inl only.
 #pragma once
@@ -29,6 +31,7 @@ struct FormatBase {
   static constexpr int kGroup = kLayout.group;
   static constexpr bool kWidens = false;
   static constexpr bool kSumsIntegers = false;
+  static constexpr bool kUnitSums = false;
   static constexpr int64_t kTileBytes = kGroupBytes;
   struct Unit {};
 };
@@ -80,6 +83,16 @@ struct PairFormat : FormatBase<WeightFormat::kBFloat16> {
       BFloat16Dot::Add(w, x, i, sums);
     }
   }
+};
+
+// The same by Dot's matrix unit.
+template <typename Dot>
+struct PairUnitFormat : PairFormat {
+  using Unit = typename Dot::Unit;
+  static constexpr int kMaxRows = Unit::kRows;
+  static constexpr int kSteps = 1;
+  static constexpr bool kUnitSums = true;
+  static_assert(kGroup == 2 * Unit::kPairs && sizeof(Input) == 4 * Unit::kPairs);
 };
 
 // FP8: two k per step, as bfloat16, which holds the elements exactly. The sum of a group is
@@ -139,6 +152,36 @@ struct WideFloat8Format : Float8Format {
   template <int kRows, typename Step>
   static void Add(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
     AddGroup<1>(reinterpret_cast<const BFloat16Dot::Weights*>(group), x, sums, step);
+  }
+};
+
+// The same by Dot's matrix unit.
+template <typename Dot>
+struct Float8UnitFormat : WideFloat8Format {
+  using Unit = typename Dot::Unit;
+  static constexpr int kMaxRows = Unit::kRowsOfTile;
+  static constexpr int kPairs = kGroup / 2;
+  static constexpr int kSteps = 1;
+
+  // Reads kMaxRows rows, see UnitFormat.
+  template <int kRows, typename Step>
+  static void Add(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
+    const auto* wide = reinterpret_cast<const Group*>(group);
+    step(0);
+    alignas(64) float products[kMaxRows][kPanel];
+    Unit::template Start<1>(nullptr);
+    for (int i = 0; i < kPairs; i += Unit::kPairs) {
+      Unit::template Add<1>(x[0].x + i, sizeof(Input), wide->steps + i);
+    }
+    Unit::template Store<1>(products[0], sizeof(products[0]));
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+      const Vec scale = Vec::Load(wide->scales + v * Vec::kLanes);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        sums[r][v] = Fma(Vec::Load(products[r] + v * Vec::kLanes), scale, sums[r][v]);
+      }
+    }
   }
 };
 
@@ -381,7 +424,7 @@ struct UnitFormat : WideFormat<kFormat, Codes, Scale, WeightScale> {
   static_assert(kWidens || Wide::kTileBytes == Quant::kGroupBytes);
 
   // The unit reads kMaxRows rows, of which only kRows are used. The others are those behind this
-  // tile's, or lie in the workspace, in which kUnitFromRows rows leave room for as many again.
+  // tile's, or lie in the workspace, which has room for a tile behind the last row.
   template <int kRows, typename Step>
   static void Add(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
     const auto* wide = reinterpret_cast<const Group*>(group);
@@ -405,6 +448,23 @@ struct UnitFormat : WideFormat<kFormat, Codes, Scale, WeightScale> {
 constexpr int64_t kUnitFromRows = 8;
 
 // Calls f(format) with the struct that multiplies this many rows.
+template <typename Dot, typename F>
+inline void WithPairFormat(F f) {
+  if constexpr (requires { typename Dot::Unit; }) {
+    f(PairUnitFormat<Dot>{});
+  } else {
+    f(PairFormat{});
+  }
+}
+template <typename Dot, typename F>
+inline void WithFloat8Format(int64_t rows, F f) {
+  constexpr int64_t kManyRows = 3 * WideFloat8Format::kMaxRows;
+  if constexpr (requires { typename Dot::Unit; }) {
+    f(Float8UnitFormat<Dot>{});
+  } else {
+    rows < kManyRows ? f(Float8Format{}) : f(WideFloat8Format{});
+  }
+}
 template <WeightFormat kFormat, typename Codes, typename Scale, typename WeightScale = Float16,
           typename F>
 inline void WithQuantFormat(int64_t rows, F f) {
@@ -426,12 +486,11 @@ inline void WithTableFormat(int64_t rows, F f) {
 
 template <typename F>
 inline void WithFormat(WeightFormat format, int64_t rows, F f) {
-  constexpr int64_t kManyRows = 3 * WideFloat8Format::kMaxRows;
   switch (format) {
     case WeightFormat::kFloat32:
       return f(SingleFormat<WeightFormat::kFloat32, Float32>{});
     case WeightFormat::kBFloat16:
-      return f(PairFormat{});
+      return WithPairFormat<BFloat16Dot>(f);
     case WeightFormat::kFloat16:
       return f(SingleFormat<WeightFormat::kFloat16, Float16>{});
     case WeightFormat::kQ8:
@@ -469,7 +528,7 @@ inline void WithFormat(WeightFormat format, int64_t rows, F f) {
     case WeightFormat::kQ6Group16:
       return WithQuantFormat<WeightFormat::kQ6Group16, Q6Codes, InputScale>(rows, f);
     case WeightFormat::kFloat8:
-      return rows < kManyRows ? f(Float8Format{}) : f(WideFloat8Format{});
+      return WithFloat8Format<BFloat16Dot>(rows, f);
   }
 }
 

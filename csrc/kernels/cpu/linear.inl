@@ -46,13 +46,16 @@ struct RestOfRows {
   }
 };
 
-// How rows are cut into tiles: full ones, then those that take the fewest cycles for the rest.
-template <int kMaxRows>
+// How rows are cut into tiles: full ones, then those that take the fewest cycles for the rest, or
+// one of any size.
+template <int kMaxRows, bool kAnySize>
 class RowSplit {
  public:
   explicit RowSplit(int64_t rows) : full_(rows < 2 * kMaxRows ? 0 : rows / kMaxRows - 1) {
     int64_t begin = full_ * kMaxRows;
-    for (; begin < rows; begin += kRest.first_tile[rows - begin]) tail_[tail_tiles_++] = begin;
+    for (; begin < rows; begin += kAnySize ? kMaxRows : kRest.first_tile[rows - begin]) {
+      tail_[tail_tiles_++] = begin;
+    }
     tail_[tail_tiles_] = rows;
   }
   int64_t tiles() const { return full_ + tail_tiles_; }
@@ -73,6 +76,9 @@ class RowSplit {
   int64_t tail_tiles_ = 0;
   int64_t tail_[kMaxTail + 1];  // where each begins; the end
 };
+
+template <typename F>
+using RowSplitOf = RowSplit<F::kMaxRows, F::kUnitSums>;
 
 // ---- Inputs ----
 
@@ -96,7 +102,7 @@ void ConvertRow(const float* x, int64_t k, int64_t rows, typename F::Input* out)
 void LinearInputRows(const PackedLinear& w, const LinearArgs& a, int64_t begin, int64_t end) {
   WithFormat(w.format, a.m, [&](auto format) {
     using F = decltype(format);
-    const RowSplit<F::kMaxRows> split(a.m);
+    const RowSplitOf<F> split(a.m);
     auto* inputs = static_cast<typename F::Input*>(a.workspace);
     for (int64_t row = begin; row < end; ++row) {
       const int64_t tile = split.TileOf(row);
@@ -118,6 +124,7 @@ struct Tile {
   const float* from;  // sums so far, [rows][kPanel]; null: start at 0
   float* y;           // receives the sums
   int64_t ldy;
+  bool y_is_full;     // y has room for the rows of a full tile
   const float* bias;  // null: none, or not the last groups
   // The data to be read next, prefetched along with the groups. If few tiles share the work, some
   // in each step of a group; else some before the first step, which costs fewer instructions.
@@ -183,19 +190,64 @@ inline void RunTile(const Tile& t) {
   }
 }
 
+// The same where F's unit holds the sums, in kTiles tiles of rows.
+template <typename F, int kTiles>
+void RunUnit(const Tile& t, int64_t rows) {
+  using Unit = typename F::Unit;
+  using Input = typename F::Input;
+  const char* w = t.w;
+  const auto* x = static_cast<const Input*>(t.x);
+  const char* prefetch = t.prefetch;
+  Unit::template Start<kTiles>(t.from);
+  for (int64_t g = 0; g < t.groups; ++g, w += F::kTileBytes, x += rows) {
+    const int64_t bytes = t.step_bytes + t.group_bytes;
+#pragma GCC unroll 1
+    for (int64_t at = 0; at < bytes; at += kLine) t.PrefetchLine(prefetch + at);
+    prefetch += bytes;
+    if (rows == F::kMaxRows) PrefetchInputs<F, F::kMaxRows>(x + rows, 0);
+    Unit::template Add<kTiles>(x, sizeof(Input), w);
+  }
+  constexpr int64_t kRows = kTiles * Unit::kRowsOfTile;
+  if (t.bias == nullptr && (t.y_is_full || rows == kRows)) {
+    return Unit::template Store<kTiles>(t.y, t.ldy * static_cast<int64_t>(sizeof(float)));
+  }
+  alignas(64) float y[kRows][kPanel];
+  Unit::template Store<kTiles>(y[0], sizeof(y[0]));
+  for (int64_t r = 0; r < rows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+      const int column = v * Vec::kLanes;
+      Vec sum = Vec::Load(y[r] + column);
+      if (t.bias != nullptr) sum = sum + Vec::Load(t.bias + column);
+      sum.Store(t.y + r * t.ldy + column);
+    }
+  }
+}
+
+// Runs a tile of any size.
+template <typename F>
+inline void RunRows(const Tile& t, int64_t rows) {
+  if constexpr (F::kUnitSums) {
+    rows > F::Unit::kRowsOfTile ? RunUnit<F, 2>(t, rows) : RunUnit<F, 1>(t, rows);
+  } else {
+    WithTileSize<F::kMaxRows>(rows, [&](auto r) { RunTile<F, decltype(r)::value>(t); });
+  }
+}
+
 // Runs a tile of the last panel, which has fewer columns, on a whole temporary panel.
-template <int kMaxRows, typename Run>
-inline void RunTail(const Tile& t, int64_t rows, int64_t columns, Run run) {
-  float y[kMaxRows * kPanel];
+template <typename F>
+inline void RunTail(const Tile& t, int64_t rows, int64_t columns) {
+  float y[F::kMaxRows * kPanel];
   float bias[kPanel] = {};
   Tile copy = t;
   copy.y = y;
   copy.ldy = kPanel;
+  copy.y_is_full = true;
   if (t.bias != nullptr) {
     for (int64_t c = 0; c < columns; ++c) bias[c] = t.bias[c];
     copy.bias = bias;
   }
-  run(copy);
+  RunRows<F>(copy, rows);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < columns; ++c) t.y[r * t.ldy + c] = y[r * kPanel + c];
   }
@@ -256,6 +308,7 @@ class Problem {
     t.w = static_cast<const char*>(w_.data) + panel * panel_stride_ + groups.begin * F::kGroupBytes;
     t.groups = groups.end - groups.begin;
     t.ldy = last ? a_.ldy : kPanel;
+    t.y_is_full = !last;
     t.bias = last && a_.bias != nullptr ? a_.bias + panel * kPanel : nullptr;
     if (a_.m > 1 || kOneRowPrefetches) {
       // A block ahead if there are several; maybe of the next panel.
@@ -282,10 +335,7 @@ class Problem {
       t.x = static_cast<const Input*>(a_.workspace) + row * groups_ + groups.begin * rows;
       t.from = groups.begin > 0 ? sums : nullptr;
       t.y = last ? a_.y + row * a_.ldy + panel * kPanel : sums;
-      const auto run = [&](const Tile& whole) {
-        WithTileSize<kMaxRows>(rows, [&](auto r) { RunTile<F, decltype(r)::value>(whole); });
-      };
-      columns < kPanel ? RunTail<kMaxRows>(t, rows, columns, run) : run(t);
+      columns < kPanel ? RunTail<F>(t, rows, columns) : RunRows<F>(t, rows);
       sums += rows * kPanel;
       t.prefetch += (t.step_bytes * F::kSteps + t.group_bytes) * t.groups;
     }
@@ -295,7 +345,7 @@ class Problem {
   const LinearArgs& a_;
   const int64_t groups_ = Groups<F>(w_.k);
   const int64_t panel_stride_ = F::kLayout.PanelBytes(w_.k, kPanel);
-  const RowSplit<kMaxRows> split_{a_.m};
+  const RowSplitOf<F> split_{a_.m};
 };
 
 void LinearPanels(const PackedLinear& w, const LinearArgs& a, int64_t begin, int64_t end) {

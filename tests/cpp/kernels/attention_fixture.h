@@ -57,7 +57,7 @@ class AttentionTest : public KernelTest {
 
   // Tolerances where q and the softmax weights are rounded to bfloat16, and where nothing is.
   double Tolerance(KvFormat format) const {
-    return rounds_inputs() && KvInPairs(format) ? 1e-2 : 3e-6;
+    return rounds_queries() && KvInPairs(format) ? 1e-2 : 3e-6;
   }
 
   static float Scale(const Shape& shape) {

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 
+#include "kernels/amx_emulator.h"
 #include "kernels/cpu/table.h"
 
 namespace mlc_native::kernels {
 #if defined(__x86_64__)
-namespace avx512_amx_emulated {  // see emulated_amx
-extern const LinearKernels kLinear;
-}
 namespace {
 constexpr const char* kEmulatedAmx = "avx512_amx_emulated";
 }
@@ -60,16 +58,20 @@ std::vector<std::string> IsaNames() {
   const auto available = AvailableIsas();
   std::vector<std::string> names(available.begin(), available.end());
 #if defined(__x86_64__)
-  if (std::ranges::find(names, "avx512_bf16") != names.end()) names.emplace_back(kEmulatedAmx);
+  const auto has = [&](const char* isa) { return std::ranges::find(names, isa) != names.end(); };
+  if (has("avx512_bf16") && !has("avx512_amx")) names.emplace_back(kEmulatedAmx);
 #endif
   return names;
 }
 
 const CpuKernels& KernelsNamed(const std::string& isa) {
 #if defined(__x86_64__)
-  static const CpuKernels emulated = {avx512_amx_emulated::kLinear, avx512_bf16::kAttention,
-                                      avx512_bf16::kRows, avx512_bf16::kDelta, kEmulatedAmx};
-  if (isa == kEmulatedAmx) return emulated;
+  static const CpuKernels amx = {avx512_amx::kLinear, avx512_vnni::kAttention, avx512_vnni::kRows,
+                                 avx512_vnni::kDelta, kEmulatedAmx};
+  if (isa == kEmulatedAmx) {
+    EmulateAmx();
+    return amx;
+  }
 #endif
   return SelectCpuKernels(isa);
 }

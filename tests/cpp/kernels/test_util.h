@@ -46,7 +46,7 @@ inline bool SameBits(const float* a, const float* b, int64_t n) {
   return std::memcmp(a, b, n * sizeof(float)) == 0;
 }
 
-// Those of this machine, and "avx512_amx_emulated" where it has the rest of avx512_amx.
+// Those of this machine, and "avx512_amx_emulated" where it has all of avx512_amx but the tiles.
 std::vector<std::string> IsaNames();
 const CpuKernels& KernelsNamed(const std::string& isa);
 
@@ -56,10 +56,10 @@ class KernelTest : public ::testing::TestWithParam<std::string> {
   int64_t RandomInt(int64_t low, int64_t high);
 
   const CpuKernels& isa() const { return *isa_; }
-  // Whether this ISA multiplies with inputs that are rounded to bfloat16.
-  bool rounds_inputs() const {
-    return GetParam().ends_with("_bf16") || GetParam().ends_with("_i8mm") ||
-           GetParam().starts_with("avx512_amx");
+  // Whether this ISA rounds the inputs of products of bfloat16, and those of its attention.
+  bool rounds_inputs() const { return rounds_queries() || GetParam().starts_with("avx512_amx"); }
+  bool rounds_queries() const {
+    return GetParam().ends_with("_bf16") || GetParam().ends_with("_i8mm");
   }
   // Returns a pool of that many threads, which lives as long as the test.
   Cpu Threads(int n);
