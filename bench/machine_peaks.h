@@ -53,25 +53,30 @@ MLC_NATIVE_PEAK_LOOP(VnniPeak, MLC_NATIVE_CLEAR_ZMM, "vpdpbusd %%zmm14, %%zmm15,
 MLC_NATIVE_PEAK_LOOP(Avx2VnniPeak, MLC_NATIVE_CLEAR_YMM,
                      "%{vex%} vpdpbusd %%ymm14, %%ymm15, %%ymm\\r", 64)
 
-// Six tiles of sums of 16 rows and columns; tiles 6 and 7 hold operands of 64 k.
-inline int64_t AmxPeak(int64_t iterations) {
-  struct {
-    uint8_t palette = 1;
-    uint8_t unused[15] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-  } shapes;
-  asm volatile(
-      "ldtilecfg %1\n"
-      ".irp r,0,1,2,3,4,5,6,7\ntilezero %%tmm\\r\n.endr\n"
-      ".p2align 6\n1:\n"
-      ".irp r,0,1,2,3,4,5\ntdpbsud %%tmm7, %%tmm6, %%tmm\\r\n.endr\n"
-      "dec %0\njnz 1b\ntilerelease\n"
-      : "+r"(iterations)
-      : "m"(shapes)
-      : "cc");
-  return int64_t{6} * 2 * 16 * 16 * 64;
-}
+// Six tiles of sums of 16 rows and columns; tiles 6 and 7 hold operands of K k, 64 bytes a row.
+#define MLC_NATIVE_TILE_LOOP(NAME, INSTRUCTION, K)               \
+  inline int64_t NAME(int64_t iterations) {                      \
+    struct {                                                     \
+      uint8_t palette = 1;                                       \
+      uint8_t unused[15] = {};                                   \
+      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64}; \
+      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};       \
+    } shapes;                                                    \
+    asm volatile(                                                \
+        "ldtilecfg %1\n"                                         \
+        ".irp r,0,1,2,3,4,5,6,7\ntilezero %%tmm\\r\n.endr\n"     \
+        ".p2align 6\n1:\n"                                       \
+        ".irp r,0,1,2,3,4,5\n" INSTRUCTION                       \
+        " %%tmm7, %%tmm6, %%tmm\\r\n.endr\n"                     \
+        "dec %0\njnz 1b\ntilerelease\n"                          \
+        : "+r"(iterations)                                       \
+        : "m"(shapes)                                            \
+        : "cc");                                                 \
+    return int64_t{6} * 2 * 16 * 16 * (K);                       \
+  }
+MLC_NATIVE_TILE_LOOP(TileInt8Peak, "tdpbsud", 64)
+MLC_NATIVE_TILE_LOOP(TileBFloat16Peak, "tdpbf16ps", 32)
+#undef MLC_NATIVE_TILE_LOOP
 #undef MLC_NATIVE_CLEAR_ZMM
 #undef MLC_NATIVE_CLEAR_YMM
 #undef MLC_NATIVE_PEAK_LOOP
@@ -116,8 +121,10 @@ inline PeakLoop PeakLoopOf(std::string_view isa, Arithmetic arithmetic) {
   if (isa == "avx512") return int8 ? Avx512Int8Peak : Avx512FloatPeak;
   if (isa == "avx512_vnni") return int8 ? VnniPeak : Avx512FloatPeak;
   if (isa == "avx512_bf16" || isa == "avx512_amx") {
-    if (int8) return isa == "avx512_amx" ? AmxPeak : VnniPeak;
-    return arithmetic == Arithmetic::kBFloat16 ? BFloat16Peak : Avx512FloatPeak;
+    const bool tiles = isa == "avx512_amx";
+    if (int8) return tiles ? TileInt8Peak : VnniPeak;
+    if (arithmetic == Arithmetic::kFloat32) return Avx512FloatPeak;
+    return tiles ? TileBFloat16Peak : BFloat16Peak;
   }
   if (isa == "portable") return SsePeak;
 #elif defined(__aarch64__)

@@ -1,8 +1,8 @@
 // Dot products of AVX-512 with BF16 and VNNI, and of AMX with bfloat16 and 8 bits (Sapphire Rapids
 // and later). dot_avx2.h describes the interface. Quantized weights take tiles where there are
 // several rows; sums of integers have the same bits either way. Those of bfloat16 and FP8 always
-// take tiles, whose order of adding a vector could follow only at the speed of floats. A row alone
-// waits for its weights longer than for the tiles.
+// take tiles, whose order of adding a vector could follow only at the speed of floats. By the count
+// of cycles, a row alone waits for its weights longer than for the tiles; that is not measured.
 #pragma once
 
 #include "kernels/cpu/amx_tiles.h"
