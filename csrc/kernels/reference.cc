@@ -150,8 +150,8 @@ Matrix Attention(const AttentionShape& shape, const Matrix& q, const Matrix& k, 
   const int64_t group = shape.q_heads / shape.kv_heads;
   Matrix out(q.size());
   for (int64_t row = 0; row < rows; ++row) {
-    const int64_t last = first_position + row;
-    const int64_t first = shape.window.First(last);
+    const int64_t first = shape.window.First(first_position + row);
+    const int64_t last = std::max(first_position + row, shape.last_key);
     for (int64_t head = 0; head < shape.q_heads; ++head) {
       const int64_t at = row * row_size + head * shape.head_dim;
       const int64_t kv = head / group * shape.head_dim;

@@ -14,8 +14,9 @@
 namespace mlc_native::kernels::cuda {
 
 // out[i, q_heads, head_dim] = softmax(scale * q k^T, soft-capped) v over the keys
-// window.First(p) .. p; q head h reads kv head h / (q_heads / kv_heads). A head with a sink
-// has e^sink as another term of its softmax's denominator.
+// window.First(p) .. p, or further ones where rows of an image see each other; q head h reads kv
+// head h / (q_heads / kv_heads). A head with a sink has e^sink as another term of its softmax's
+// denominator.
 struct AttentionArgs {
   DType dtype = DType::kBFloat16;
   const void* q = nullptr;  // row stride ldq
@@ -36,13 +37,15 @@ struct AttentionArgs {
 };
 
 // Single rows: row i attends to keys 0 .. lengths[i] - 1, including its own. Rows of length 0 are
-// skipped.
+// skipped. A window is that of the row's position, which is lengths[i] - 1 unless `positions` tells
+// it.
 struct DecodeRows {
   const int32_t* lengths = nullptr;
-  const int32_t* tables = nullptr;  // row i uses table tables[i]; null: table i
-  int64_t m = 0;                    // at most kMaxDecodeRows
-  int64_t max_splits = 0;           // of all rows together: what the memory is made for
-  int64_t most_heads = 0;           // likewise, of queries; 0: as many as the call has
+  const int32_t* positions = nullptr;  // of each row; null: its last key is its own
+  const int32_t* tables = nullptr;     // row i uses table tables[i]; null: table i
+  int64_t m = 0;                       // at most kMaxDecodeRows
+  int64_t max_splits = 0;              // of all rows together: what the memory is made for
+  int64_t most_heads = 0;              // likewise, of queries; 0: as many as the call has
   void* workspace = nullptr;  // DecodeWorkspaceBytes; its first ZeroedDecodeBytes zero before the
                               // first use (each call leaves them so)
   void* splits = nullptr;     // DecodeSplitsBytes: what ListSplits has written for these rows
@@ -62,7 +65,8 @@ void ListSplits(const DecodeRows& rows, AttentionWindow window, Stream stream);
 void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,
                      Stream stream);
 
-// `num_rows` consecutive rows of the sequence with table `table`, from `first_position` on.
+// `num_rows` consecutive rows of the sequence with table `table`, from `first_position` on. Each
+// sees the keys up to its own, and up to last_key.
 // Requires: their keys have been written. The host divides rows into tiles of at most
 // PrefillTileRows(...), and of a chunk, where windows are chunks.
 struct PrefillTile {
@@ -70,6 +74,7 @@ struct PrefillTile {
   int32_t num_rows = 0;
   int32_t first_position = 0;
   int32_t table = 0;
+  int32_t last_key = 0;  // of latents and of heads above kMaxHeadDim 0
 };
 inline constexpr int64_t kPrefillKeys = 64;  // keys per step
 int64_t PrefillTileRows(int64_t q_heads, int64_t kv_heads, int64_t head_dim);

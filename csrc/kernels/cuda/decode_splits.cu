@@ -17,8 +17,11 @@ struct KeyRange {
   int end;
 };
 
-__device__ inline KeyRange KeysOf(int length, AttentionWindow window) {
-  const int visible = length > 0 ? static_cast<int>(window.First(length - 1)) : 0;
+__device__ inline KeyRange KeysOf(const DecodeRows& rows, int row, AttentionWindow window) {
+  const int length = rows.lengths[row];
+  if (length == 0) return {};
+  const int position = rows.positions == nullptr ? length - 1 : rows.positions[row];
+  const int visible = static_cast<int>(window.First(position));
   return {visible / kKvPageSize * kKvPageSize, visible, length};
 }
 
@@ -29,8 +32,7 @@ __device__ inline int SplitKeys(int num_keys) {
   return split;
 }
 
-__device__ inline int NumSplits(int length, AttentionWindow window) {
-  const KeyRange keys = KeysOf(length, window);
+__device__ inline int NumSplits(const KeyRange& keys) {
   const int num_keys = keys.end - keys.begin;
   const int split = SplitKeys(num_keys);
   return (num_keys + split - 1) / split;
@@ -52,7 +54,7 @@ __device__ inline void CountSplits(const ListSplitsArgs& args, int* first_split)
   const int end = min(begin + per_thread, m);
   int sum = 0;
   for (int i = begin; i < end; ++i) {
-    first_split[i] = NumSplits(args.rows.lengths[i], args.window);
+    first_split[i] = NumSplits(KeysOf(args.rows, i, args.window));
     sum += first_split[i];
   }
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -99,7 +101,7 @@ __global__ void __launch_bounds__(kListThreads)
   }
   for (int i = static_cast<int>(threadIdx.x); i < size; i += kListThreads) {
     const int row = RowOf(first_split, m, i);
-    const KeyRange keys = KeysOf(args.rows.lengths[row], args.window);
+    const KeyRange keys = KeysOf(args.rows, row, args.window);
     const int split_keys = SplitKeys(keys.end - keys.begin);
     const int of_row = i - first_split[row];
     DecodeSplit split;

@@ -84,7 +84,14 @@ __global__ void MoveRowsKernel(const __grid_constant__ MoveRowsArgs args) {
   LoadFloats(static_cast<const From*>(args.from) + from * args.ld_from + column, x);
 #pragma unroll
   for (int j = 0; j < kVector; ++j) x[j] *= args.scale;
-  StoreFloats(static_cast<To*>(args.to) + to * args.ld_to + column, x);
+  To* const place = static_cast<To*>(args.to) + to * args.ld_to + column;
+  if (args.adds) {
+    float sum[kVector];
+    LoadFloats(place, sum);
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) x[j] += sum[j];
+  }
+  StoreFloats(place, x);
 }
 
 template <typename T>

@@ -31,6 +31,9 @@ __global__ void ResolveRowsKernel(const __grid_constant__ ResolveRowsArgs args) 
   const int64_t table = args.tables[i] * args.ld_block_tables;
   args.positions[i] = position;
   args.lengths[i] += count;
+  if (args.rope_positions != nullptr) {
+    for (int j = 0; j < 3; ++j) args.rope_positions[3 * i + j] += count;
+  }
   args.slots[i] =
       args.block_tables[table + position / kKvPageSize] * kKvPageSize + position % kKvPageSize;
 }

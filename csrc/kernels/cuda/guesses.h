@@ -23,8 +23,8 @@ struct AddCountsArgs {
 void AddCounts(const AddCountsArgs& args, Stream stream);
 
 // What the rows of a forward take from `tokens`: where `from` is not below zero, the id of that
-// place; where `counts` is not below zero, that count on top of position and length, and the slot
-// of the new position.
+// place; where `counts` is not below zero, that count on top of position, length and, if there are
+// any, the three numbers of rope_positions, and the slot of the new position.
 struct ResolveRowsArgs {
   const int32_t* tokens = nullptr;
   const int32_t* from = nullptr;    // [m]
@@ -32,6 +32,7 @@ struct ResolveRowsArgs {
   int32_t* ids = nullptr;           // [m], and so are the next ones
   int32_t* positions = nullptr;
   int32_t* lengths = nullptr;
+  int32_t* rope_positions = nullptr;  // [m, 3], or null
   int64_t* slots = nullptr;
   const int32_t* tables = nullptr;  // as AttentionArgs
   const int32_t* block_tables = nullptr;

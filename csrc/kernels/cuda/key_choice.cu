@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kIndexThreads)
   if (column < dim) LoadFloats(from + column, x);
   if (is_key) NormalizeKey<T>(args.a, dim, column, x);
   if (args.a.rotary_dim > 0) {
-    Rotation(args.a, args.a.positions[row], column).Apply(column, dim, heads[warp], x);
+    Rotation(args.a, RowPlace(args.a.positions[row]), column).Apply(column, dim, heads[warp], x);
   }
   if (column >= dim) return;
   T* const key = static_cast<T*>(args.index.k) + slot * dim;  // a page has 16 of them, one head

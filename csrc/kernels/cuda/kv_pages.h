@@ -51,9 +51,11 @@ enum class KvParts { kBoth, kKeysAlone, kNone };
 //
 // q, k and v of each head are normalized (if there are weights; behind the rope if asked), q and k
 // are rotated, and q is scaled by q_scales[position] (if there are any): element j of the first
-// rotary_dim is paired with j + rotary_dim / 2, or, interleaved, 2 j with 2 j + 1. q is changed in
-// place; k and v go to slot slots[i] = page * 16 + offset; with kFloat8 as numbers whose largest
-// magnitude is 448, and their scale. Rows with a negative slot are skipped.
+// rotary_dim is paired with j + rotary_dim / 2, or, interleaved, 2 j with 2 j + 1. A pair is turned
+// as its row of cos and sin says, which is the position, or, with components, the number of
+// rope_positions that the pair's component names. q is changed in place; k and v go to slot
+// slots[i] = page * 16 + offset; with kFloat8 as numbers whose largest magnitude is 448, and their
+// scale. Rows with a negative slot are skipped.
 struct QkRopeWriteKvArgs {
   DType dtype = DType::kBFloat16;
   void* qkv = nullptr;
@@ -74,6 +76,8 @@ struct QkRopeWriteKvArgs {
   const int64_t* slots = nullptr;      // [m]
   const float* cos = nullptr;          // [max_position, rotary_dim / 2]
   const float* sin = nullptr;
+  const int32_t* rope_positions = nullptr;  // [m, 3]
+  const uint8_t* components = nullptr;      // [rotary_dim / 2], each below 3; or null
   bool interleaved = false;
   const float* q_scales = nullptr;  // [max_position]
 };

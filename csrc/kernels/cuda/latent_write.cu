@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kWriteThreads)
   float x[kVector];
   LoadFloats(static_cast<const T*>(source) + offset + (column < rope ? column : 0), x);
   if (args.a.rotary_dim > 0) {
-    Rotation(args.a, position, column).Apply(column, rope, heads[warp], x);
+    Rotation(args.a, RowPlace(position), column).Apply(column, rope, heads[warp], x);
   }
   if (is_key) return WriteKey<T, Kv>(args.kv, args.a, row, slot, x);
   const float scale = args.a.q_scales != nullptr ? args.a.q_scales[position] : 1.0f;

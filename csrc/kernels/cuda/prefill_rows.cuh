@@ -48,7 +48,7 @@ struct alignas(16) TileKeys {
 
   __device__ static TileKeys Of(const PrefillArgs& args, const PrefillTile& tile) {
     return {.first = FirstSeenOf(args, tile),
-            .end = tile.first_position + tile.num_rows,
+            .end = max(tile.first_position + tile.num_rows, tile.last_key + 1),
             .first_position = tile.first_position,
             .table = tile.table};
   }
@@ -58,6 +58,16 @@ struct alignas(16) TileKeys {
   __device__ int FirstOf(const PrefillArgs& args, int position) const {
     const int begin = position - first >= args.chunk ? first + args.chunk : first;
     return max(position - args.window + 1, begin);
+  }
+};
+
+// The tokens of a tile: the position behind them, and the last key that all of them see. Likewise.
+struct TileTokens {
+  int end;
+  int last_key;
+
+  __device__ static TileTokens Of(const PrefillTile& tile) {
+    return {.end = tile.first_position + tile.num_rows, .last_key = tile.last_key};
   }
 };
 
@@ -89,9 +99,11 @@ class PrefillRows {
   using Factors = float[kRowTiles][2];
 
   // `first_row`: of the warp, in the tile, whose keys are `keys`.
-  __device__ PrefillRows(const PrefillArgs& args, const TileKeys& keys, int kv_head, int first_row)
+  __device__ PrefillRows(const PrefillArgs& args, const TileKeys& keys, const TileTokens& tokens,
+                         int kv_head, int first_row)
       : args_(args),
         keys_(keys),
+        tokens_(tokens),
         kv_head_(kv_head),
         first_row_(first_row),
         lane_(static_cast<int>(threadIdx.x % kWarp)),
@@ -112,8 +124,10 @@ class PrefillRows {
   __device__ bool Weigh(int key, Factors& factors) {
     if (Caps()) CapScores();
     const TileKeys keys = keys_;
-    const int first_seen = keys.FirstOf(args_, keys.end - 1);
-    if (Rules::HasUnseen(key, kKeys, first_seen, keys.first_position)) HideUnseen(key);
+    const TileTokens tokens = tokens_;
+    const int first_seen = keys.FirstOf(args_, tokens.end - 1);
+    const int last_seen = max(keys.first_position, tokens.last_key);
+    if (Rules::HasUnseen(key, kKeys, first_seen, last_seen)) HideUnseen(key);
     bool has_other_maximum = false;
 #pragma unroll
     for (int tile = 0; tile < kRowTiles; ++tile) {
@@ -205,7 +219,7 @@ class PrefillRows {
     int row = first_row_ + Rules::RowOfWarp(lane_, tile, half);
     const int token = static_cast<int>(static_cast<unsigned>(row) / args_.group);
     const int position = keys_.first_position + token;
-    return position < keys_.end ? position : -1;
+    return position < tokens_.end ? position : -1;
   }
 
   __device__ void HideUnseen(int key) {
@@ -213,10 +227,10 @@ class PrefillRows {
     for (int tile = 0; tile < kRowTiles; ++tile) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int last = Position(tile, half);
-        const int first = keys_.FirstOf(args_, last);
+        const int position = Position(tile, half);
+        const int first = keys_.FirstOf(args_, position);
         const int column = key + lane_ % 4 * 2 - first;
-        const int span = last - first;
+        const int span = max(position, tokens_.last_key) - first;
 #pragma unroll
         for (int j = 0; j < kKeyTiles; ++j) {
 #pragma unroll
@@ -263,6 +277,7 @@ class PrefillRows {
 
   const PrefillArgs& args_;
   const TileKeys& keys_;
+  const TileTokens& tokens_;
   const int kv_head_;
   const int first_row_;
   const int lane_;

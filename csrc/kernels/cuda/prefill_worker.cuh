@@ -60,8 +60,11 @@ class PrefillWorker {
         v_(shared + (kRows + kKeys) * kLd),
         lane_(static_cast<int>(threadIdx.x % kWarp)),
         first_row_(static_cast<int>(threadIdx.x / kWarp) * Shape::kWarpRows),
-        rows_(args, Keys(), kv_head, first_row_) {
-    if (threadIdx.x == 0) Keys() = TileKeys::Of(args, tile);
+        rows_(args, Keys(), Tokens(), kv_head, first_row_) {
+    if (threadIdx.x == 0) {
+      Keys() = TileKeys::Of(args, tile);
+      Tokens() = TileTokens::Of(tile);
+    }
     __syncthreads();
   }
 
@@ -104,8 +107,9 @@ class PrefillWorker {
   static constexpr int kUnrolledSteps = kDim > 128 ? 2 : kChunks / 2;
   static constexpr int kUnrolledCopies = kDim > 128 ? 1 : 2;
 
-  // In the gap behind the first row.
+  // In the gaps behind the first two rows.
   __device__ TileKeys& Keys() const { return *reinterpret_cast<TileKeys*>(q_ + kDim); }
+  __device__ TileTokens& Tokens() const { return *reinterpret_cast<TileTokens*>(q_ + kLd + kDim); }
 
   __device__ bool HasChunk(int chunk) const { return chunk * kVector < args_.kv.head_dim; }
 

@@ -15,7 +15,7 @@ struct QkRopeKernelArgs {
 
 // Loads come first, and none of them waits for another one but the angles for the position. The
 // weights of the norms do not even wait for the kernel before.
-template <typename T, typename Kv, int kVectors, bool kMakesValues>
+template <typename T, typename Kv, int kVectors, bool kMakesValues, typename Place>
 __device__ inline void RotateAndWrite(const QkRopeKernelArgs& args) {
   constexpr int kElements = kVectors * kWarp * kVector;
   alignas(16) __shared__ float heads[kHeadsPerBlock][kElements];
@@ -29,13 +29,13 @@ __device__ inline void RotateAndWrite(const QkRopeKernelArgs& args) {
   WaitForPrevious();
   if (is_behind) return;
   const int64_t slot = args.a.slots[row];
-  const int32_t position = args.a.positions[row];
+  const Place place(args.a, row);
   RawVector8<T> elements[kVectors];
   head.LoadElements(row, elements);
   if (slot < 0) return;
 
   float x[kVectors][kVector];
-  head.Compute(weights, elements, position, heads[warp], x);
+  head.Compute(weights, elements, place, heads[warp], x);
   if (head.IsQ()) {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
@@ -68,14 +68,21 @@ __device__ inline void RotateAndWrite(const QkRopeKernelArgs& args) {
 template <typename T, typename Kv>
 __global__ void __launch_bounds__(kRopeThreads)
     QkRopeWriteKvKernel(const __grid_constant__ QkRopeKernelArgs args) {
-  RotateAndWrite<T, Kv, 1, false>(args);
+  RotateAndWrite<T, Kv, 1, false, RowPlace>(args);
 }
 
-// Of heads of any size, also with values that are normalized or made of keys.
+// With components.
+template <typename T, typename Kv>
+__global__ void __launch_bounds__(kRopeThreads)
+    PlacedQkRopeWriteKvKernel(const __grid_constant__ QkRopeKernelArgs args) {
+  RotateAndWrite<T, Kv, 1, false, RowPlaces>(args);
+}
+
+// Of heads of any size, also with values that are normalized or made of keys, or with components.
 template <typename T, typename Kv>
 __global__ void __launch_bounds__(kRopeThreads)
     WideQkRopeWriteKvKernel(const __grid_constant__ QkRopeKernelArgs args) {
-  RotateAndWrite<T, Kv, static_cast<int>(kMaxWideHeadDim / kMaxHeadDim), true>(args);
+  RotateAndWrite<T, Kv, static_cast<int>(kMaxWideHeadDim / kMaxHeadDim), true, RowPlaces>(args);
 }
 
 }  // namespace rope_cu
@@ -83,6 +90,7 @@ __global__ void __launch_bounds__(kRopeThreads)
 void QkRopeWriteKv(const KvPages& kv, const QkRopeWriteKvArgs& args, Stream stream) {
   MLC_CHECK(kv.head_dim % kVector == 0 && kv.head_dim <= kMaxWideHeadDim) << kv.head_dim;
   MLC_CHECK(args.rotary_dim % 2 == 0 && args.rotary_dim <= kv.head_dim) << args.rotary_dim;
+  MLC_CHECK((args.components == nullptr) == (args.rope_positions == nullptr));
   if (args.m == 0) return;
   QkRopeKernelArgs kernel_args{kv, args};
   if (args.parts == KvParts::kNone) kernel_args.kv.kv_heads = 0;
@@ -96,8 +104,10 @@ void QkRopeWriteKv(const KvPages& kv, const QkRopeWriteKvArgs& args, Stream stre
     using T = typename decltype(tag)::Type;
     WithKvFormat<T>(kv.format, args.dtype, [&](auto kv_tag) {
       using Kv = typename decltype(kv_tag)::Type;
-      if (is_usual) {
+      if (is_usual && args.components == nullptr) {
         Launch(QkRopeWriteKvKernel<T, Kv>, shape, stream, kernel_args);
+      } else if (is_usual) {
+        Launch(PlacedQkRopeWriteKvKernel<T, Kv>, shape, stream, kernel_args);
       } else {
         Launch(WideQkRopeWriteKvKernel<T, Kv>, shape, stream, kernel_args);
       }

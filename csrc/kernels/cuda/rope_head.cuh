@@ -33,24 +33,54 @@ __device__ inline float ScaleHead(float (&x)[kVectors][kVector]) {
   return scale;
 }
 
+// Where rope puts a row: where it is in its sequence.
+struct RowPlace {
+  __device__ explicit RowPlace(int32_t position) : position(position) {}
+  __device__ RowPlace(const QkRopeWriteKvArgs& args, int64_t row) : position(args.positions[row]) {}
+
+  // Of the tables, for a pair of elements.
+  template <typename Args>
+  __device__ int64_t RowOf(const Args&, int) const {
+    return position;
+  }
+
+  int32_t position;
+};
+
+// The same, or, with components, where three numbers put it.
+struct RowPlaces : RowPlace {
+  __device__ RowPlaces(const QkRopeWriteKvArgs& args, int64_t row) : RowPlace(args, row) {
+    if (args.components == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < 3; ++i) numbers[i] = args.rope_positions[3 * row + i];
+  }
+
+  __device__ int64_t RowOf(const QkRopeWriteKvArgs& args, int pair) const {
+    if (args.components == nullptr) return position;
+    const int component = args.components[pair];
+    return component == 0 ? numbers[0] : component == 1 ? numbers[1] : numbers[2];
+  }
+
+  int32_t numbers[3];
+};
+
 // The rotation of a lane's part of a head. Element i is paired with i + sign * distance. Args: of
 // QkRopeWriteKv or WriteLatents.
 struct Rotation {
   Rotation() = default;
-  template <typename Args>
-  __device__ Rotation(const Args& args, int64_t position, int column)
+  template <typename Args, typename Place>
+  __device__ Rotation(const Args& args, const Place& place, int column)
       : half(static_cast<int>(args.rotary_dim) / 2),
         distance(args.interleaved ? 1 : half),
         is_interleaved(args.interleaved) {
-    const float* cos_of_row = args.cos + position * half;
-    const float* sin_of_row = args.sin + position * half;
 #pragma unroll
     for (int j = 0; j < kVector; ++j) {
       const int i = column + j;
       const int angle = is_interleaved ? i / 2 : i < half ? i : i - half;
       const int last = min(angle, half - 1);  // the rest is not rotated
-      cos[j] = cos_of_row[last];
-      sin[j] = sin_of_row[last];
+      const int64_t row = place.RowOf(args, last);
+      cos[j] = args.cos[row * half + last];
+      sin[j] = args.sin[row * half + last];
     }
   }
 
@@ -132,8 +162,9 @@ class RopeHead {
 
   // The lane's part of the head; zeros behind it. `shared`: as many floats of the warp as its lanes
   // have elements.
-  __device__ void Compute(const Raw& weights, const Raw& elements, int64_t position, float* shared,
-                          float (&x)[kVectors][kVector]) const {
+  template <typename Place>
+  __device__ void Compute(const Raw& weights, const Raw& elements, const Place& place,
+                          float* shared, float (&x)[kVectors][kVector]) const {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       ToFloats(elements[v], x[v]);
@@ -147,7 +178,7 @@ class RopeHead {
       Rotation rotations[kVectors];
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
-        if (rotates) rotations[v] = Rotation(args_, position, Column(v));
+        if (rotates) rotations[v] = Rotation(args_, place, Column(v));
       }
       if (has_norm && !rotates_first) Normalize(weights, x);
       if (rotates) Rotate(rotations, shared, x);
@@ -156,7 +187,7 @@ class RopeHead {
       Normalize(weights, x);
     }
     if (is_q_ && args_.q_scales != nullptr) {
-      const float scale = args_.q_scales[position];
+      const float scale = args_.q_scales[place.position];
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
 #pragma unroll

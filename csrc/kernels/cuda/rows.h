@@ -50,7 +50,7 @@ void PickRows(const PickRowsArgs& args, Stream stream);
 
 // Row to_rows[j] of `to` = scale * row from_rows[i] of `from`, for m rows of k elements, where j is
 // i or, with to_index, to_index[i]. Without rows: row i, row j. Nothing is written where to_rows[j]
-// is below zero. One of the types is float32.
+// is below zero. One of the types is float32. `from` may be `to`.
 struct MoveRowsArgs {
   DType from_dtype = DType::kFloat32;
   const void* from = nullptr;
@@ -62,6 +62,7 @@ struct MoveRowsArgs {
   const int32_t* to_rows = nullptr;
   const int32_t* to_index = nullptr;
   float scale = 1.0f;
+  bool adds = false;  // to what is there
   int64_t m = 0;
   int64_t k = 0;
 };

@@ -64,13 +64,14 @@ class WarpgroupAttentionWorker {
         kv_head_(kv_head),
         shared_(*static_cast<Shared*>(DynamicShared())),
         first_key_(FirstSeenOf(args, tile) / kKeys * kKeys),
-        num_steps_((tile.first_position + tile.num_rows - first_key_ + kKeys - 1) / kKeys) {}
+        num_steps_((TileKeys::Of(args, tile).end - first_key_ + kKeys - 1) / kKeys) {}
 
   static constexpr size_t SharedBytes() { return sizeof(Shared); }
 
   __device__ void Run() {
     if (threadIdx.x == 0) {
       shared_.keys = TileKeys::Of(args_, tile_);
+      shared_.tokens = TileTokens::Of(tile_);
       for (int slot = 0; slot < kStages; ++slot) {
         shared_.full[slot].Init(kWarpgroup);
         shared_.free[slot].Init(kWarpsThatMultiply);
@@ -102,9 +103,10 @@ class WarpgroupAttentionWorker {
   };
   struct alignas(16) Shared {
     TileKeys keys;
+    TileTokens tokens;
     ArrivalBarrier full[kStages];
     ArrivalBarrier free[kStages];
-    Stage stages[kStages];
+    alignas(16) Stage stages[kStages];
   };
   static_assert(sizeof(Shared) <= kMostSharedBytesOf90);
 
@@ -220,7 +222,7 @@ class WarpgroupAttentionWorker {
           first_row_(static_cast<int>(threadIdx.x) / kWarp * 16),
           keys_(shared_.stages[0].keys, kChunkBytes),
           values_(shared_.stages[0].values, kChunkBytes),
-          rows_(worker.args_, shared_.keys, worker.kv_head_, first_row_) {}
+          rows_(worker.args_, shared_.keys, shared_.tokens, worker.kv_head_, first_row_) {}
 
     __device__ void Run() {
       LoadQueries();

@@ -81,7 +81,9 @@ void CheckWideHeads(const ModelConfig& config) {
     const std::string_view missing = layer.window.size > 0           ? "windows"
                                      : config.attention_soft_cap > 0 ? "soft caps"
                                      : has_sinks                     ? "sinks"
-                                                                     : "";
+                                     : config.arch->rows_see_each_other
+                                         ? "rows of images that see each other"
+                                         : "";
     if (missing.empty()) continue;
     throw LoadError("head_dim", std::string(missing) + " of attention with heads of " +
                                     std::to_string(head_dim) +

@@ -25,7 +25,9 @@ class Tables {
     for (const RopeConfig& rope : config.ropes) {
       const RopeTable table = MakeRopeTable(rope, num_positions);
       const float* cos = Upload(table.cos, stream);
-      ropes_.push_back({.cos = cos, .sin = Upload(table.sin, stream)});
+      const float* sin = Upload(table.sin, stream);
+      const bool has_components = !rope.components.empty();
+      ropes_.push_back({cos, sin, has_components ? Upload(rope.components, stream) : nullptr});
     }
     const std::vector<float> scales = config.QueryScales(num_positions);
     if (!scales.empty()) query_scales_ = Upload(scales, stream);
@@ -142,9 +144,9 @@ void CudaModel::DescribeMetadata() {
   metadata_.recurrent_bytes_per_slot = DeviceRecurrent::BytesPerSlot(config_);
   metadata_.num_layers = std::ssize(config_.layers);
   metadata_.hidden_size = config_.hidden_size;
-  const bool has_more = view_.positions != nullptr || config_.num_image_layers > 0 ||
-                        config_.arch->rows_see_each_other;
-  metadata_.input_size = config_.draft_head || has_more ? 0 : config_.hidden_size;
+  metadata_.input_size = config_.draft_head ? 0 : config_.input_size();
+  metadata_.max_whole_rows = config_.max_whole_rows();
+  metadata_.row_positions = !config_.draft_head && config_.has_row_positions();
   metadata_.generates = config_.has_head;
   if (config_.draft_head) metadata_.draft_head = config_.draft_head->info;
   metadata_.description = weights_->description();
@@ -178,6 +180,8 @@ StepInputs::Limits CudaModel::MakeLimits(int64_t num_pages, int64_t max_num_rows
           .num_pages = num_pages,
           .num_slots = num_slots_,
           .has_slots = config_.has_states(),
+          .has_row_places = metadata_.row_positions,
+          .rows_see_each_other = config_.arch->rows_see_each_other,
           .vocab_size = config_.vocab_size,
           .num_ids = config_.draft_head ? config_.draft_head->num_embeddings : config_.vocab_size,
           .tile_rows = std::max<int64_t>(1, CudaDecoder::TileRows(config_)),
@@ -194,7 +198,9 @@ int64_t CudaModel::WorkspaceBytes(const StepInputs::Limits& limits) const {
 int64_t CudaModel::TableBytes() const {
   int64_t elements =
       config_.query_scaling.strength != 0 ? config_.max_positions : 0;  // also cos and sin
-  for (const RopeConfig& rope : config_.ropes) elements += config_.max_positions * rope.rotary_dim;
+  for (const RopeConfig& rope : config_.ropes) {
+    elements += config_.max_positions * rope.rotary_dim + std::ssize(rope.components);
+  }
   if (config_.draft_head) elements += std::ssize(config_.draft_head->info.target_ids);
   return elements * static_cast<int64_t>(sizeof(float));
 }

@@ -20,6 +20,7 @@ struct CudaMatrix {
 struct CudaRope {
   const float* cos = nullptr;  // [positions, rotary_dim / 2]
   const float* sin = nullptr;
+  const uint8_t* components = nullptr;  // [rotary_dim / 2]: RopeConfig::components; null: none
 };
 
 // Vectors have the decoder's type; kCorrection, kExpertScales, those of layers with linear

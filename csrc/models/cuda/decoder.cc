@@ -88,6 +88,10 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   buffers.decode = take(static_cast<int64_t>(DecodeBytes(config, max_splits)), 1);
   buffers.splits = take(std::ssize(Windows(config)), DecodeSplitsBytes(max_splits));
   buffers.residual = static_cast<float*>(take(limits.max_rows * config.hidden_size, sizeof(float)));
+  if (config.num_image_layers > 0) {
+    buffers.input_rows =
+        static_cast<float*>(take(limits.max_rows * config.input_size(), sizeof(float)));
+  }
   buffers.hidden = rows(config.hidden_size);
   buffers.output = config.parallel_blocks ? rows(config.hidden_size) : buffers.hidden;
   const int64_t qkv = config.Widest([&](const LayerConfig& l) { return QkvRow(config, l); });

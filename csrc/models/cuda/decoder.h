@@ -46,10 +46,12 @@ struct CudaBatch {
   const int32_t* sampled = nullptr;
   std::span<const InputRows> input_rows{};  // on the host; never of launches that are replayed
   const int32_t* positions = nullptr;       // [num_rows]
+  const int32_t* rope_positions = nullptr;  // [num_rows, 3]; null: the model has no such ones
   const int64_t* slots = nullptr;           // [num_rows], below zero: an unused row
-  const int32_t* lengths = nullptr;         // [num_rows] position + 1, 0: an unused row
-  const int32_t* tables = nullptr;          // [num_rows] of block_tables
-  const int32_t* block_tables = nullptr;    // [.., ld_block_tables]
+  // [num_rows] position + 1, more for rows of images that see each other; 0: an unused row
+  const int32_t* lengths = nullptr;
+  const int32_t* tables = nullptr;        // [num_rows] of block_tables
+  const int32_t* block_tables = nullptr;  // [.., ld_block_tables]
   int64_t ld_block_tables = 0;
   const kernels::cuda::PrefillTile* tiles = nullptr;
   int64_t num_tiles = 0;
@@ -139,6 +141,7 @@ class CudaDecoder {
   // Device memory of max_rows or max_logits rows.
   struct Buffers {
     float* residual;     // [rows, hidden]
+    float* input_rows;   // [rows, input]: rows in place of tokens, where layers add parts of them
     void* hidden;        // [rows, hidden]: a block's input
     void* output;        // [rows, hidden]: its output; `hidden`, except where both blocks of a
                          // layer read the same input

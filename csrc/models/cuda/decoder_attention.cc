@@ -39,6 +39,8 @@ void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
                  .slots = rows_.slots,
                  .cos = rope.tables.cos,
                  .sin = rope.tables.sin,
+                 .rope_positions = rows_.rope_positions,
+                 .components = rope.tables.components,
                  .interleaved = config_.arch->interleaved_rope,
                  .q_scales = config_.scales_queries(sizes) ? weights_.query_scales : nullptr},
                 stream_);
@@ -185,7 +187,9 @@ void CudaDecoder::Ops::AttendDecode(size_t layer, int64_t first, int64_t num_row
     args.ld_chosen = config_.key_choice->num_chosen;
     args.chosen = buffers_.chosen + first * args.ld_chosen;
   }
+  const bool sees_more = config_.arch->rows_see_each_other;
   DecodeRows rows{.lengths = lengths + first,
+                  .positions = sees_more ? rows_.positions + first : nullptr,
                   .tables = rows_.tables + first,
                   .m = num_rows,
                   .max_splits = decoder_.max_splits_,

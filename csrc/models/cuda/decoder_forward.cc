@@ -105,21 +105,6 @@ void CudaDecoder::Ops::GatherEmbeddings() const {
   for (const InputRows& rows : batch_.input_rows) PlaceInputRows(rows);
 }
 
-// In place of embeddings, which are there. Rows take no positions (ModelMetadata::input_size).
-void CudaDecoder::Ops::PlaceInputRows(const InputRows& rows) const {
-  const int64_t size = config_.hidden_size;
-  const int64_t num_values = rows.num_rows * size;
-  std::vector<float> scaled;
-  const float* values = rows.values;
-  if (const float scale = config_.InputScale(); scale != 1) {
-    scaled.assign(values, values + num_values);
-    for (float& value : scaled) value *= scale;
-    values = scaled.data();
-  }
-  kernels::cuda::CopyToDevice(residual_ + rows.first_row * size, values,
-                              static_cast<size_t>(num_values) * sizeof(float), stream_);
-}
-
 void CudaDecoder::Ops::LaunchAddNorm(const Added& added, const Norm& pre_norm, void* input) const {
   AddNorm({.dtype = weights_.dtype,
            .residual = residual_,

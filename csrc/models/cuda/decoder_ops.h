@@ -1,9 +1,9 @@
 // The operations of run_layers.h as launches of the CUDA kernels, for one forward of a CudaDecoder.
 //
-// Implemented in decoder_forward.cc (a layer), decoder_attention.cc, decoder_latent.cc,
-// decoder_key_choice.cc, decoder_delta.cc, decoder_experts.cc, decoder_layer_inputs.cc,
-// decoder_streams.cc, decoder_states.cc, decoder_draft.cc and decoder_adapters.cc. Lives as long as
-// the forward.
+// Implemented in decoder_forward.cc (a layer), decoder_input_rows.cc, decoder_attention.cc,
+// decoder_latent.cc, decoder_key_choice.cc, decoder_delta.cc, decoder_experts.cc,
+// decoder_layer_inputs.cc, decoder_streams.cc, decoder_states.cc, decoder_draft.cc and
+// decoder_adapters.cc. Lives as long as the forward.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +45,10 @@ class CudaDecoder::Ops {
   void AddAndKeepInput() { LaunchAddNorm({FinishBlock({})}, {}, nullptr); }
   void AddOutput(const Norm& norm);
   void ScaleResidual(size_t layer);
+  bool HasInputRows(size_t layer) const {
+    return !batch_.input_rows.empty() && static_cast<int64_t>(layer) < config_.num_image_layers;
+  }
+  void AddInputRows(size_t layer);
   void ActivateLayerInput(size_t layer);
   void PredictStreams(size_t layer);
   void CorrectStreams(size_t layer);
@@ -94,12 +98,13 @@ class CudaDecoder::Ops {
   // As CudaBatch's; null behind the last attention, where all rows are used.
   struct Rows {
     const int32_t* positions = nullptr;
+    const int32_t* rope_positions = nullptr;
     const int32_t* lengths = nullptr;
     const int32_t* tables = nullptr;
     const int64_t* slots = nullptr;
   };
   static Rows RowsOf(const CudaBatch& batch) {
-    return {batch.positions, batch.lengths, batch.tables, batch.slots};
+    return {batch.positions, batch.rope_positions, batch.lengths, batch.tables, batch.slots};
   }
 
   // `data` with an offset of so many elements.
@@ -109,6 +114,7 @@ class CudaDecoder::Ops {
   }
 
   void GatherEmbeddings() const;
+  // Of rows in place of tokens (decoder_input_rows.cc).
   void PlaceInputRows(const InputRows& rows) const;
   // Of a decoder whose layers have inputs (decoder_layer_inputs.cc).
   void MakeLayerInputs();

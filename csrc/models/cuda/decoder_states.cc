@@ -122,7 +122,8 @@ void CudaDecoder::Ops::PickRows() {
                            .to_tables = kept.tables,
                            .to_slots = kept.slots},
                           stream_);
-  rows_ = {kept.positions, kept.lengths, kept.tables, kept.slots};
+  // No family with such layers has places of three numbers.
+  rows_ = {kept.positions, nullptr, kept.lengths, kept.tables, kept.slots};
   std::ranges::fill(listed_, kNotListed);
 }
 

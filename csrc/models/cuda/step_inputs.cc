@@ -1,8 +1,12 @@
 #include "models/cuda/step_inputs.h"
 
 #include <algorithm>
+#include <array>
+#include <ranges>
+#include <tuple>
 
 #include "mlc_native/detail/page.h"
+#include "models/row_places.h"
 #include "support/check.h"
 
 namespace mlc_native {
@@ -13,6 +17,8 @@ using kernels::cuda::DeltaSlice;
 using kernels::cuda::DeltaWrite;
 using kernels::cuda::GuessedRows;
 using kernels::cuda::PrefillTile;
+
+constexpr auto kPlaces = static_cast<int64_t>(std::tuple_size_v<RowPosition>);
 
 int64_t PagesOf(int64_t tokens) { return (tokens + kKvPageSize - 1) / kKvPageSize; }
 
@@ -45,8 +51,9 @@ size_t StepInputs::Bytes(const Limits& limits) {
   const int64_t rows = limits.batch.max_num_rows;
   const int64_t pages = limits.batch.max_num_logits * PagesOf(limits.batch.num_positions);
   // Of int32: four of every forward, places, two of what is read on the device, and three of a
-  // draft head.
-  const int arrays_of_rows = limits.batch.draft_input_size > 0 ? 10 : 7;
+  // draft head, or of where rope puts rows.
+  const int64_t arrays_of_rows =
+      (limits.batch.draft_input_size > 0 ? 10 : 7) + (limits.has_row_places ? kPlaces : 0);
   size_t of_states = 0;
   if (limits.has_slots) {
     of_states = UploadBuffer::ArrayBytes(rows, sizeof(DeltaSlice)) +
@@ -56,7 +63,7 @@ size_t StepInputs::Bytes(const Limits& limits) {
   const size_t of_adapters =
       limits.adapters != nullptr ? UploadBuffer::ArrayBytes(rows, sizeof(AdapterMatrices*)) : 0;
   return of_states + of_adapters + UploadBuffer::ArrayBytes(rows, sizeof(int64_t)) +
-         arrays_of_rows * UploadBuffer::ArrayBytes(rows, sizeof(int32_t)) +
+         static_cast<size_t>(arrays_of_rows) * UploadBuffer::ArrayBytes(rows, sizeof(int32_t)) +
          2 * UploadBuffer::ArrayBytes(limits.batch.max_num_logits, sizeof(int32_t)) +
          UploadBuffer::ArrayBytes(limits.batch.max_num_logits, sizeof(GuessedRows)) +
          UploadBuffer::ArrayBytes(rows, sizeof(PrefillTile)) +
@@ -103,6 +110,7 @@ void StepInputs::CheckContents(const ForwardBatch& batch, int64_t num_pending) c
       MLC_CHECK(page >= 0 && page < limits_.num_pages) << "page " << page;
     }
     if (limits_.has_slots) CheckSlots(s);
+    MLC_CHECK(limits_.has_row_places || (s.rope_positions.empty() && s.rope_shift == 0));
     AdapterOf(s, limits_.adapters);
   }
 }
@@ -122,7 +130,10 @@ void StepInputs::CheckSlots(const SequenceSlice& s) const {
 int64_t StepInputs::NumTiles(const ForwardBatch& batch) const {
   int64_t tiles = 0;
   for (const SequenceSlice& s : batch.sequences) {
-    if (!HasDecodeRows(s)) tiles += (s.num_tokens + limits_.tile_rows - 1) / limits_.tile_rows;
+    if (HasDecodeRows(s)) continue;
+    ForEachPart(batch, s, limits_.rows_see_each_other, [&](const RowPart& part) {
+      tiles += (part.num_rows + limits_.tile_rows - 1) / limits_.tile_rows;
+    });
   }
   return tiles;
 }
@@ -161,6 +172,7 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
   out.num_logits = is_decode_ ? rows : static_cast<int64_t>(batch.logits_rows.size());
   out.ld_block_tables = 1;
   const int64_t of_states = limits_.has_slots ? rows : 0;
+  const int64_t num_places = limits_.has_row_places ? kPlaces * rows : 0;
   const bool has_adapters = std::ranges::any_of(
       batch.sequences, [](const SequenceSlice& s) { return s.adapter != nullptr; });
   // A launch that is replayed has as many slices as it could have.
@@ -169,6 +181,7 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
   const Arrays arrays{.slots = buffer_.Add(rows, &out.slots),
                       .ids = buffer_.Add(rows, &out.token_ids),
                       .positions = buffer_.Add(rows, &out.positions),
+                      .rope_positions = buffer_.Add(num_places, &out.rope_positions),
                       .lengths = buffer_.Add(rows, &out.lengths),
                       .tables = buffer_.Add(rows, &out.tables),
                       .logits_rows = buffer_.Add(out.num_logits, &out.logits_rows),
@@ -188,6 +201,7 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
                       .logits_counts = buffer_.Add(std::ssize(batch.logits_behind), &logits_counts),
                       .blocks = buffer_.Add(accept_args_.m, &accept_args_.sequences)};
   if (!has_adapters) out.adapters = nullptr;
+  if (!limits_.has_row_places) out.rope_positions = nullptr;
   Pack(batch, arrays);
   if (reads_tokens) PackCounts(batch, arrays);
   PackInputRows(batch);
@@ -211,6 +225,7 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
                                 .ids = const_cast<int32_t*>(out.token_ids),
                                 .positions = const_cast<int32_t*>(out.positions),
                                 .lengths = const_cast<int32_t*>(out.lengths),
+                                .rope_positions = const_cast<int32_t*>(out.rope_positions),
                                 .slots = const_cast<int64_t*>(out.slots),
                                 .tables = out.tables,
                                 .block_tables = out.block_tables,
@@ -242,6 +257,7 @@ void StepInputs::Pack(const ForwardBatch& batch, const Arrays& arrays) {
     arrays.slots[row] = -1;
     arrays.ids[row] = arrays.positions[row] = arrays.lengths[row] = arrays.tables[row] = 0;
   }
+  std::ranges::fill(arrays.rope_positions | std::views::drop(kPlaces * num_rows_), 0);
   for (size_t i = 0; i < batch.logits_rows.size(); ++i) {
     arrays.logits_rows[i] = packed_rows_[static_cast<size_t>(batch.logits_rows[i])];
   }
@@ -279,21 +295,42 @@ void StepInputs::PackSlice(const ForwardBatch& batch, const SequenceSlice& slice
     arrays.slots[row] = page * kKvPageSize + position % kKvPageSize;
     arrays.tables[row] = table;
   }
+  if (limits_.has_row_places) PackRowPlaces(slice, first_row, arrays);
   if (limits_.has_slots) PackStates(slice, first_row, arrays);
   if (const CudaAdapter* const adapter = AdapterOf(slice, limits_.adapters)) {
     std::ranges::fill(arrays.adapters.subspan(static_cast<size_t>(first_row),
                                               static_cast<size_t>(slice.num_tokens)),
                       adapter->matrices());
   }
-  if (HasDecodeRows(slice)) return;
+  if (!HasDecodeRows(slice)) PackParts(batch, slice, first_row, arrays);
+}
+
+void StepInputs::PackRowPlaces(const SequenceSlice& slice, int32_t first_row,
+                               const Arrays& arrays) const {
+  auto out = arrays.rope_positions.begin() + kPlaces * first_row;
+  ForEachRowPlace(slice, limits_.batch.num_positions,
+                  [&](const RowPosition& place) { out = std::ranges::copy(place, out).out; });
+}
+
+// Tiles, and the rows of images for attention that computes them one by one.
+void StepInputs::PackParts(const ForwardBatch& batch, const SequenceSlice& slice, int32_t first_row,
+                           const Arrays& arrays) {
   const auto most = static_cast<int32_t>(limits_.tile_rows);
-  for (int32_t at = 0; at < slice.num_tokens; at += most) {
-    arrays.tiles[static_cast<size_t>(num_tiles_++)] = {
-        .row_begin = first_row + at,
-        .num_rows = std::min(most, slice.num_tokens - at),
-        .first_position = static_cast<int32_t>(slice.position) + at,
-        .table = table};
-  }
+  ForEachPart(batch, slice, limits_.rows_see_each_other, [&](const RowPart& part) {
+    const int32_t part_begin = part.first_row - slice.first_row;
+    const auto last_key = static_cast<int32_t>(part.last_key);
+    for (int32_t at = 0; at < part.num_rows; at += most) {
+      const int32_t i = part_begin + at;
+      arrays.tiles[static_cast<size_t>(num_tiles_++)] = {
+          .row_begin = first_row + i,
+          .num_rows = std::min(most, part.num_rows - at),
+          .first_position = static_cast<int32_t>(slice.position) + i,
+          .table = arrays.tables[static_cast<size_t>(first_row)],
+          .last_key = last_key};
+    }
+    if (last_key == 0) return;
+    std::fill_n(arrays.lengths.begin() + first_row + part_begin, part.num_rows, last_key + 1);
+  });
 }
 
 void StepInputs::PackStates(const SequenceSlice& slice, int32_t first_row, const Arrays& arrays) {

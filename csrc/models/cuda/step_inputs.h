@@ -27,11 +27,13 @@ class StepInputs {
   struct Limits {
     BatchLimits batch;
     int64_t num_pages = 0;
-    int64_t num_slots = 0;   // of states
-    bool has_slots = false;  // the model has layers with states
-    int64_t vocab_size = 0;  // of the logits
-    int64_t num_ids = 0;     // of the tokens: a draft head reads those of its target
-    int64_t tile_rows = 0;   // of prefill
+    int64_t num_slots = 0;             // of states
+    bool has_slots = false;            // the model has layers with states
+    bool has_row_places = false;       // rope puts rows where three numbers say
+    bool rows_see_each_other = false;  // those of an image
+    int64_t vocab_size = 0;            // of the logits
+    int64_t num_ids = 0;               // of the tokens: a draft head reads those of its target
+    int64_t tile_rows = 0;             // of prefill
     const AdapterTargets* adapters = nullptr;  // of the model's adapters; null: it takes none
   };
 
@@ -56,7 +58,7 @@ class StepInputs {
  private:
   struct Arrays {
     std::span<int64_t> slots;
-    std::span<int32_t> ids, positions, lengths, tables, logits_rows;
+    std::span<int32_t> ids, positions, rope_positions, lengths, tables, logits_rows;
     std::span<int32_t> joined_rows, state_rows, places;
     std::span<kernels::cuda::DeltaSlice> delta_slices;
     std::span<kernels::cuda::DeltaWrite> delta_writes;
@@ -74,6 +76,9 @@ class StepInputs {
   int64_t NumTiles(const ForwardBatch& batch) const;
   void Pack(const ForwardBatch& batch, const Arrays& arrays);
   void PackInputRows(const ForwardBatch& batch);
+  void PackRowPlaces(const SequenceSlice& slice, int32_t first_row, const Arrays& arrays) const;
+  void PackParts(const ForwardBatch& batch, const SequenceSlice& slice, int32_t first_row,
+                 const Arrays& arrays);
   void PackSlice(const ForwardBatch& batch, const SequenceSlice& slice, const Arrays& arrays);
   void PackStates(const SequenceSlice& slice, int32_t first_row, const Arrays& arrays);
   void CheckSlots(const SequenceSlice& slice) const;

@@ -13,6 +13,12 @@ struct DecodeCase {
   Floats sinks{};                 // [q_heads]; empty: none
   std::vector<int32_t> tables{};  // of each row; empty: its own
   int64_t other_heads = 0;        // of a layer whose calls share the memory; 0: none
+  // Of each row, which may be in front of its last key; empty: there.
+  std::vector<int32_t> positions{};
+
+  int64_t position(size_t row) const {
+    return positions.empty() ? lengths[row] - 1 : positions[row];
+  }
 };
 
 // In every 16-bit type, and in eight bits.
@@ -63,8 +69,9 @@ class DecodeAttentionTest : public CudaKernelTest {
     std::fill_n(start.begin(), ZeroedDecodeBytes(c.shape.q_heads), uint8_t{0});
     workspace.Upload(start);
     DeviceArray<uint8_t> splits(DecodeSplitsBytes(max_splits));
-    const DeviceArray<int32_t> tables(c.tables);
+    const DeviceArray<int32_t> tables(c.tables), positions(c.positions);
     const DecodeRows rows{.lengths = lengths.data(),
+                          .positions = c.positions.empty() ? nullptr : positions.data(),
                           .tables = c.tables.empty() ? nullptr : tables.data(),
                           .m = m,
                           .max_splits = max_splits,
@@ -101,8 +108,8 @@ class DecodeAttentionTest : public CudaKernelTest {
     PagedKv paged(c.shape, c.lengths, seeds);
     for (size_t i = 0; i < c.lengths.size(); ++i) {
       if (c.lengths[i] == 0) continue;
-      paged.ForgetKeysBelow(i, c.window.First(c.lengths[i] - 1));
-      paged.ForgetPagesBelow(i, c.window.First(c.lengths[i] - 1));
+      paged.ForgetKeysBelow(i, c.window.First(c.position(i)));
+      paged.ForgetPagesBelow(i, c.window.First(c.position(i)));
     }
     const Floats got = Decode(c.shape.dtype, Run(c, seeds, paged));
     const int64_t width = c.shape.q_heads * c.shape.head_dim;
@@ -112,8 +119,8 @@ class DecodeAttentionTest : public CudaKernelTest {
         for (float x : row) ASSERT_TRUE(std::isnan(x));
         continue;
       }
-      const auto want = paged.Reference(i, Queries(c.shape, seeds[i]), c.lengths[i] - 1, kScale,
-                                        c.soft_cap, c.window, c.sinks);
+      const auto want = paged.Reference(i, Queries(c.shape, seeds[i]), c.position(i), kScale,
+                                        c.soft_cap, c.window, c.sinks, c.lengths[i] - 1);
       ExpectClose(row, want, Epsilon(c.shape.dtype) + 1e-5);
     }
   }
@@ -168,6 +175,19 @@ TEST_F(DecodeAttentionTest, HeadsThatAreTooWideForAWarp) {
     Check({.shape = shape, .lengths = {1, 0, 70}});
   }
   Check({.shape = {DType::kFloat32, KvFormat::kFloat32, 6, 3, 264}, .lengths = {300}});
+}
+
+// Those of an image, whose window is that of the row.
+TEST_F(DecodeAttentionTest, RowsThatSeeKeysBehindTheirOwn) {
+  for (const DType dtype : kDTypes) {
+    const KvShape shape{dtype, KvFormatOf(dtype), 4, 2, 64};
+    for (const int64_t window : {0, 16, 41}) {
+      Check({.shape = shape,
+             .lengths = {200, 200, 0, 700, 33},
+             .window = window,
+             .positions = {120, 199, 0, 3, 16}});
+    }
+  }
 }
 
 TEST_F(DecodeAttentionTest, LengthsAroundEveryEdge) {

@@ -184,6 +184,14 @@ TEST_F(ElementwiseTest, MovesRows) {
         for (int64_t j = 0; j < k; ++j) want[i * ld_to + j] = from[i * ld_from + j];
       }
       EXPECT_EQ(Decode(to_dtype, device_to.Download()), Decode(to_dtype, Encode(to_dtype, want)));
+      args.scale = 0.25f;
+      args.adds = true;
+      MoveRows(args, nullptr);
+      want = Decode(to_dtype, Encode(to_dtype, want));
+      for (int64_t i = 0; i < 4; ++i) {
+        for (int64_t j = 0; j < k; ++j) want[i * ld_to + j] += 0.25f * from[i * ld_from + j];
+      }
+      EXPECT_EQ(Decode(to_dtype, device_to.Download()), Decode(to_dtype, Encode(to_dtype, want)));
     }
   }
 }

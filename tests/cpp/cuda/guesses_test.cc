@@ -25,6 +25,7 @@ TEST_F(GuessesTest, RowsBeginBehindTheGuessesThatAreRight) {
   DeviceArray<int32_t> tokens(Ints{3, 111, 222}), from(Ints{-1, 1, 2, 1}),
       counts(Ints{-1, 0, 0, -1}), ids(Ints{5, 0, 0, 0}), positions(Ints{4, 30, 31, 9}),
       lengths(Ints{5, 31, 32, 10}), tables(Ints{0, 2, 2, 5}),
+      rope_positions(Ints{1, 2, 3, 20, 20, 20, 21, 21, 21, 4, 5, 6}),
       block_tables(Ints{8, 9, 20, 21, 22, 6});
   DeviceArray<int64_t> slots(
       std::vector<int64_t>{8 * page + 4, 21 * page + 14, 21 * page + 15, 6 * page + 9});
@@ -34,6 +35,7 @@ TEST_F(GuessesTest, RowsBeginBehindTheGuessesThatAreRight) {
                .ids = ids.data(),
                .positions = positions.data(),
                .lengths = lengths.data(),
+               .rope_positions = rope_positions.data(),
                .slots = slots.data(),
                .tables = tables.data(),
                .block_tables = block_tables.data(),
@@ -43,6 +45,7 @@ TEST_F(GuessesTest, RowsBeginBehindTheGuessesThatAreRight) {
   EXPECT_EQ(ids.Download(), (Ints{5, 111, 222, 111}));
   EXPECT_EQ(positions.Download(), (Ints{4, 33, 34, 9}));
   EXPECT_EQ(lengths.Download(), (Ints{5, 34, 35, 10}));
+  EXPECT_EQ(rope_positions.Download(), (Ints{1, 2, 3, 23, 23, 23, 24, 24, 24, 4, 5, 6}));
   EXPECT_EQ(slots.Download(),
             (std::vector<int64_t>{8 * page + 4, 22 * page + 1, 22 * page + 2, 6 * page + 9}));
 }

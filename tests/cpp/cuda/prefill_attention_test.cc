@@ -8,6 +8,9 @@ namespace {
 struct Slice {
   int64_t first_position;
   int64_t num_rows;
+  int64_t last_key = 0;  // that all of them see
+
+  int64_t length() const { return std::max(first_position + num_rows, last_key + 1); }
 };
 
 struct PrefillCase {
@@ -33,7 +36,8 @@ class PrefillAttentionTest : public CudaKernelTest {
             {.row_begin = static_cast<int32_t>(row + at),
              .num_rows = static_cast<int32_t>(std::min(tile_rows, c.slices[i].num_rows - at)),
              .first_position = static_cast<int32_t>(c.slices[i].first_position + at),
-             .table = static_cast<int32_t>(i)});
+             .table = static_cast<int32_t>(i),
+             .last_key = static_cast<int32_t>(c.slices[i].last_key)});
       }
       row += c.slices[i].num_rows;
     }
@@ -70,7 +74,7 @@ class PrefillAttentionTest : public CudaKernelTest {
     std::vector<int64_t> lengths;
     std::vector<uint32_t> seeds;
     for (const Slice& slice : c.slices) {
-      lengths.push_back(slice.first_position + slice.num_rows);
+      lengths.push_back(slice.length());
       seeds.push_back(static_cast<uint32_t>(seeds.size()) + 1);
     }
     PagedKv paged(c.shape, lengths, seeds);
@@ -97,7 +101,7 @@ class PrefillAttentionTest : public CudaKernelTest {
         return Floats(x.begin() + row * width, x.begin() + end * width);
       };
       const auto want = paged.Reference(i, part(q), c.slices[i].first_position, kScale, c.soft_cap,
-                                        c.window, c.sinks);
+                                        c.window, c.sinks, c.slices[i].last_key);
       // The weights are rounded to the type, too.
       ExpectClose(part(got), want, 2 * Epsilon(c.shape.dtype));
       row = end;
@@ -111,15 +115,16 @@ class PrefillAttentionTest : public CudaKernelTest {
     EXPECT_EQ(Run(c, q, paged, WarpgroupPrefillAttention), Run(c, q, paged));
   }
 
-  // The rows of a sequence in one call, and from each of the cuts on.
-  void ExpectSameInChunks(PrefillCase c, int64_t length, const std::vector<int64_t>& cuts) {
+  // The rows of a sequence in one call, and from each of the cuts on. `last_key`: that all see.
+  void ExpectSameInChunks(PrefillCase c, int64_t length, const std::vector<int64_t>& cuts,
+                          int64_t last_key = 0) {
     const int64_t width = c.shape.q_heads * c.shape.head_dim;
     const PagedKv paged(c.shape, {length}, {3});
     const Floats q = Random(c.shape.dtype, length * width, 2);
-    c.slices = {{0, length}};
+    c.slices = {{0, length, last_key}};
     const Floats whole = Run(c, q, paged);
     for (int64_t cut : cuts) {
-      c.slices = {{cut, length - cut}};
+      c.slices = {{cut, length - cut, last_key}};
       const Floats got = Run(c, Floats(q.begin() + cut * width, q.end()), paged);
       EXPECT_EQ(got, Floats(whole.begin() + cut * width, whole.end())) << cut;
     }
@@ -176,6 +181,24 @@ TEST_F(PrefillAttentionTest, WindowsAndSoftCap) {
   Check({.shape = shape, .slices = {{80, 70}}, .soft_cap = 0.7f, .window = 40});
 }
 
+// The rows of an image, of which those in front see those behind: within a tile, across tiles and
+// as far as the next step of keys, whatever the window.
+TEST_F(PrefillAttentionTest, RowsThatSeeEachOther) {
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    const KvShape shape{dtype, KvFormatOf(dtype), 4, 2, 64};
+    Check({.shape = shape, .slices = {{0, 100, 99}, {37, 3, 39}, {64, 1, 64}}});
+    Check({.shape = shape, .slices = {{20, 40, 130}, {0, 1, 63}, {5, 9}}});
+    for (const int64_t window : {1, 16, 90}) {
+      Check({.shape = shape, .slices = {{30, 80, 109}, {150, 70, 219}, {7, 3}}, .window = window});
+    }
+  }
+  Check({.shape = {kBf16, KvFormat::kFloat8, 3, 1, 96}, .slices = {{10, 60, 69}}});
+  Check({.shape = {kBf16, KvFormat::kBFloat16, 2, 1, 256}, .slices = {{3, 70, 72}}, .window = 40});
+  const KvShape shape{kBf16, KvFormat::kBFloat16, 4, 2, 64};
+  ExpectSameInChunks({.shape = shape}, 150, {1, 64, 77}, 149);
+  ExpectSameInChunks({.shape = shape, .window = 40}, 150, {1, 64, 77}, 149);
+}
+
 TEST_F(PrefillAttentionTest, SinksOfAnySize) {
   const Floats sinks{-300, 300, 0.5f, -std::numeric_limits<float>::infinity()};
   for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
@@ -219,6 +242,10 @@ TEST_F(PrefillAttentionTest, WarpgroupsHaveTheSameBits) {
     ExpectSameOnWarpgroups({.shape = shape, .slices = {{0, 90}, {450, 70}}, .window = chunk});
   }
   ExpectSameOnWarpgroups({.shape = shape, .slices = {{80, 70}}, .soft_cap = 0.7f, .window = 40});
+  for (int64_t window : {0, 40}) {
+    ExpectSameOnWarpgroups(
+        {.shape = shape, .slices = {{0, 100, 99}, {450, 70, 519}, {3, 4, 90}}, .window = window});
+  }
 }
 
 TEST_F(PrefillAttentionTest, ChecksTheShape) {

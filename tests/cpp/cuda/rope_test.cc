@@ -3,16 +3,22 @@
 namespace mlc_native::kernels::cuda {
 namespace {
 
+// Which of the three numbers of its row turns each pair: in turns, or in sections.
+enum class Components { kNone, kInTurns, kInSections };
+
 // What rows have of values, and whether these are normalized.
 struct Values {
   KvParts parts = KvParts::kBoth;
   bool has_norm = false;
 };
 
+constexpr uint8_t kNoComponent = 0;
+
 class RopeTest : public CudaKernelTest {
  protected:
   void Check(DType dtype, KvFormat format, int64_t head_dim, int64_t rotary_dim, bool has_norm,
-             bool interleaved = false, float amplitude = 1.0f, const Values& values = {}) {
+             bool interleaved = false, float amplitude = 1.0f, const Values& values = {},
+             Components places = Components::kNone) {
     const int64_t m = 4;
     const int64_t q_heads = 6;
     KvPages kv{.format = format, .kv_heads = 3, .head_dim = head_dim, .num_pages = 3};
@@ -45,6 +51,15 @@ class RopeTest : public CudaKernelTest {
     DeviceArray<int32_t> device_positions(positions);
     DeviceArray<int64_t> device_slots(slots);
     DeviceArray<float> device_cos(cos), device_sin(sin);
+    const std::vector<int32_t> three{5, 0, 18, 1, 2, 3, 7, 7, 7, 16, 17, 4};
+    std::vector<uint8_t> components;
+    for (size_t i = 0; i < frequencies.size(); ++i) {
+      const size_t section = i < 3 ? 0 : i < frequencies.size() / 2 ? 1 : 2;
+      components.push_back(static_cast<uint8_t>(places == Components::kInTurns ? i % 3 : section));
+    }
+    const bool has_places = places != Components::kNone;
+    DeviceArray<int32_t> device_three(three);
+    DeviceArray<uint8_t> device_components(components);
     QkRopeWriteKv(kv,
                   {.dtype = dtype,
                    .qkv = qkv.data(),
@@ -62,6 +77,8 @@ class RopeTest : public CudaKernelTest {
                    .slots = device_slots.data(),
                    .cos = device_cos.data(),
                    .sin = device_sin.data(),
+                   .rope_positions = has_places ? device_three.data() : nullptr,
+                   .components = has_places ? device_components.data() : nullptr,
                    .interleaved = interleaved},
                   nullptr);
 
@@ -83,7 +100,12 @@ class RopeTest : public CudaKernelTest {
           want = reference::Normalize(want, ToDouble(is_q ? q_norm : k_norm), 1.0, 1e-5);
         }
         if (!is_v) {
-          want = reference::Rope(want, head_dim, {positions[row]}, frequencies, interleaved);
+          std::vector<double> angles = frequencies;
+          for (size_t i = 0; has_places && i < angles.size(); ++i) {
+            angles[i] *= three[3 * row + components[i]];
+          }
+          want = reference::Rope(want, head_dim, {has_places ? 1 : positions[row]}, angles,
+                                 interleaved);
         }
         if (is_q) {
           const auto at = got.begin() + row * ld + h * head_dim;
@@ -169,6 +191,22 @@ TEST_F(RopeTest, MatchesTheReference) {
     Check(dtype, same, 80, 20, true, true);
     if (dtype != DType::kFloat32) Check(dtype, KvFormat::kFloat8, 96, 96, false);
   }
+}
+
+TEST_F(RopeTest, PairsTurnByTheNumberOfTheirComponent) {
+  for (DType dtype : kDTypes) {
+    for (const Components places : {Components::kInTurns, Components::kInSections}) {
+      const auto check = [&](int64_t head_dim, int64_t rotary_dim, bool interleaved) {
+        Check(dtype, KvFormatOf(dtype), head_dim, rotary_dim, true, interleaved, 1.0f, {}, places);
+      };
+      check(128, 128, false);
+      check(80, 20, false);
+      check(64, 64, true);
+      check(512, 512, false);
+    }
+  }
+  EXPECT_ANY_THROW(QkRopeWriteKv({.kv_heads = 1, .head_dim = 64},
+                                 {.m = 1, .q_heads = 1, .components = &kNoComponent}, nullptr));
 }
 
 TEST_F(RopeTest, HeadsOfUpTo512Elements) {

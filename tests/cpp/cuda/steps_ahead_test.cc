@@ -15,6 +15,8 @@ constexpr int64_t kPromptLength = 14;  // so that the guesses end behind a page
 
 constexpr char kArchitecture[] = "LlamaForCausalLM";
 constexpr char kFields[] = R"("head_dim": 16)";
+constexpr char kPlaces[] =
+    R"("head_dim": 16, "rope_parameters": {"rope_type": "default", "mrope_section": [2, 3, 3]})";
 
 GenerationConfig SampledWithLogprobs() {
   GenerationConfig config;
@@ -50,10 +52,10 @@ void ExpectSame(const DrawnToken& got, const DrawnToken& want) {
   EXPECT_EQ(got.result.token.logprob, want.result.token.logprob);
 }
 
-void ExpectToBeginWhereTheGuessesWereRight(const char* architecture) {
+void ExpectToBeginWhereTheGuessesWereRight(const char* architecture, const char* fields = kFields) {
   constexpr int32_t kNumGuesses = 3;
   constexpr int32_t kGuessPlace = 40;
-  TinyModel tiny(architecture, kFields);
+  TinyModel tiny(architecture, fields);
   const GenerationConfig config = SampledWithLogprobs();
   const auto reference = tiny.OnDevice("bfloat16");
   const std::vector<DrawnToken> want = OneByOne(*reference, config, 8);
@@ -132,6 +134,10 @@ TEST(CudaStepsAhead, BeginWhereTheGuessesWereRight) {
 
 TEST(CudaStepsAhead, EmbedTheirPositionsWhichTheDeviceFinds) {
   ExpectToBeginWhereTheGuessesWereRight("OPTForCausalLM");
+}
+
+TEST(CudaStepsAhead, MoveThePlacesOfRopeAlong) {
+  ExpectToBeginWhereTheGuessesWereRight("Qwen2VLForConditionalGeneration", kPlaces);
 }
 
 TEST(CudaStepsAhead, PlacesOutsideOfTheMemoryAreRefused) {

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from fake_model import find_test_library
 from families import some_at_night
 from image_folders import MODELS, make_image_model, picture
 
@@ -190,6 +191,30 @@ def test_answers_are_those_of_transformers(folders: Any, name: str) -> None:
         assert result.usage is not None
         assert result.usage.prompt_tokens == len(result.prompt_token_ids)
         assert result.token_ids == greedy_after(whole_model(folder), inputs, result.token_ids)
+
+
+ON_GPUS = some_at_night(
+    ["gemma3", "glm4v", "paddleocr_vl", "qwen2_5_vl", "qwen3_5", "qwen3_vl", "qwen3_vl_moe"],
+    {"gemma3", "qwen3_vl"},
+)
+
+
+@pytest.mark.parametrize("name", ON_GPUS)
+def test_answers_on_gpus_are_those_on_the_cpu(folders: Any, name: str) -> None:
+    """On the emulator: images whose rows see each other, or have positions of three numbers."""
+    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
+    settings = EngineConfig(dtype="float32", prefill_chunk_size=64, max_num_sequence=8)
+    answers = []
+    for device, model_lib in (("cpu", None), ("cuda:0", library)):
+        with MLCEngine(
+            str(folders(name)), device, model_lib=model_lib, engine_config=settings
+        ) as engine:
+            results = engine.generate(
+                list(CHATS.values()), temperature=0, max_tokens=6, ignore_eos=True, progress=False
+            )
+        answers.append([(result.error, result.token_ids) for result in results])
+    assert answers[0] == answers[1]
+    assert all(error is None for error, _ in answers[0])
 
 
 def test_all_families_are_compared() -> None:
