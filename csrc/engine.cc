@@ -174,7 +174,9 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
               .prefill_chunk_size = *config().prefill_chunk_size,
               .prefill_mode = config().prefill_mode,
               .max_num_scored = MaxScoredRows(*config().prefill_chunk_size),
-              .max_num_pooled = MaxPooledRows(*config().prefill_chunk_size)},
+              .max_num_pooled = loaded_.model->metadata().whole_prompts
+                                    ? *config().prefill_chunk_size
+                                    : MaxPooledRows(*config().prefill_chunk_size)},
       context_{.state = *estate_,
                .kv = kv_,
                .model = *loaded_.model,
@@ -449,6 +451,7 @@ RequestLimits EngineImpl::request_limits() const {
           .input_size = loaded_.model->metadata().input_size,
           .row_positions = loaded_.model->metadata().row_positions,
           .max_whole_rows = MaxWholeRows(),
+          .whole_prompts = loaded_.model->metadata().whole_prompts,
           .embedding = loaded_.defaults.embedding};
 }
 

@@ -36,6 +36,10 @@ struct PositionTable {
 // after the mean is subtracted (LayerNorm).
 enum class NormKind : uint8_t { kRms, kLayer };
 
+// What a row of attention sees: rows up to its own; of an image, all of that image, too; or all
+// rows of its text, of models that make embeddings.
+enum class RowSight : uint8_t { kBefore, kOfImages, kAll };
+
 // Norms of q and k. The heads share a weight [head_dim], or each has its own; or q (and k) is
 // normalized as one vector. kLatents: of what q, and k and v, come from.
 enum class QkNorm : uint8_t { kNone, kPerHead, kPerHeadOwnWeight, kWholeProjection, kLatents };

@@ -84,6 +84,7 @@ struct ArchSpec {
   bool reads_rope_alpha = false;     // "dynamic" with alpha is a fixed stretch of the base
   bool reads_rope_mscales = false;   // short_mscale, long_mscale of longrope
   bool rows_see_each_other = false;  // those of an image, in both directions
+  bool reads_bidirectional = false;  // use_bidirectional_attention: those of a text
   bool reads_mrope = false;          // positions of images, which are one number in texts
   bool reads_layer_thetas = false;   // layer_rope_theta: of each layer, 0: it has no rope
   bool proportional_rope = false;    // partial_rotary_factor is of "proportional" ropes alone

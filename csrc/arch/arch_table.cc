@@ -41,6 +41,7 @@ constexpr ArchSpec Gemma3(std::string_view architecture) {
       .default_activation = "gelu_pytorch_tanh",
       .multipliers = kGemma2Multipliers,
       .reads_final_soft_cap = true,
+      .reads_bidirectional = true,
       .window_rule = WindowRule::kEveryButNth,
       .window_pattern_field = "sliding_window_pattern",
       .local_rope = true,

@@ -73,20 +73,35 @@ NamedModel ReadArchitecture(const ConfigFields& root) {
             "= " + list + " is not supported; supported: " + SupportedArchitectureList());
 }
 
-// "vision" is of the tokens of an image alone.
-void RefuseBothDirections(const ConfigFields& fields) {
-  constexpr char kField[] = "use_bidirectional_attention";
-  const JsonValue* const value = fields.Find(kField);
-  const bool is_text = value != nullptr && value->is_string();
-  if (is_text ? fields.String(kField) != "vision" : fields.Bool(kField, false)) {
-    fields.Fail(kField, "is not supported");
+// Of models that make embeddings: rows see all others, and in the windows of layers as many behind
+// them as in front of them. What a window's number is of then is as in transformers. "vision" is of
+// the tokens of an image alone.
+void ReadDirections(const ConfigFields& fields, ModelConfig* config) {
+  constexpr char kOfFamily[] = "use_bidirectional_attention";
+  constexpr char kOfAll[] = "is_causal";
+  const JsonValue* const value = fields.Find(kOfFamily);
+  const bool is_vision =
+      value != nullptr && value->is_string() && fields.String(kOfFamily) == "vision";
+  const bool is_of_family =
+      !is_vision && value != nullptr && (value->is_string() || fields.Bool(kOfFamily, false));
+  if (!is_of_family && fields.Bool(kOfAll, true)) return;
+  const bool is_known = !is_of_family || (config->arch->reads_bidirectional && !value->is_string());
+  const bool has_chunks = std::ranges::any_of(
+      config->layers, [](const LayerConfig& layer) { return layer.window.is_chunk; });
+  if (!is_known || config->has_states() || config->latent || has_chunks) {
+    fields.Fail(is_of_family ? kOfFamily : kOfAll,
+                is_of_family ? "is not supported for this family"
+                             : "= false is not supported for this family");
+  }
+  if (config->sight == RowSight::kAll) return;  // said twice
+  config->sight = RowSight::kAll;
+  for (LayerConfig& layer : config->layers) {
+    int64_t& window = layer.window.size;
+    if (window > 0) window = (is_of_family ? window / 2 : window) + 1;
   }
 }
 
 void RefuseUnsupported(const ConfigFields& fields) {
-  RefuseBothDirections(fields);
-  // Of models that make embeddings; transformers attends in both directions then, too.
-  if (!fields.Bool("is_causal", true)) fields.Fail("is_causal", "= false is not supported");
   if (fields.Has("clip_qkv")) fields.Fail("clip_qkv", "is not supported");
 }
 
@@ -264,6 +279,7 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
       !arch.split_projections.empty() && fields.Bool("has_split_projections", false);
   config.projections = splits ? arch.split_projections : arch.projections;
   config.norm_weight_offset = arch.norm_weight_offset;
+  if (arch.rows_see_each_other) config.sight = RowSight::kOfImages;
   ReadSizes(fields, sizes, config);
   ReadLayerMath(fields, gelu_is_tanh, config);
   if (config.latent && config.latent->q_rank == 0 && config.qkv_bias) {
@@ -441,6 +457,8 @@ ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const Co
   if (root.Has(kTiedField) && !fields.Has(kTiedField)) {
     config.tie_word_embeddings = root.Bool(kTiedField, false);
   }
+  ReadDirections(fields, &config);
+  ReadDirections(root, &config);
   config.quantization = FindQuantization(root, fields);
   if (root.Bool(kFoldedNorms, false)) config.norm_weight_offset = 0;
   config.dtype = ReadDType(fields);

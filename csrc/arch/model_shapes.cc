@@ -271,7 +271,7 @@ float ModelConfig::EmbeddingScale(DType weights) const {
 }
 
 std::optional<int64_t> ModelConfig::max_whole_rows() const {
-  if (!arch->rows_see_each_other) return std::nullopt;
+  if (sight != RowSight::kOfImages) return std::nullopt;
   int64_t most = max_positions;
   for (const LayerConfig& layer : layers) {
     if (layer.window.size > 0) most = std::min(most, layer.window.size);

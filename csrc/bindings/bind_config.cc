@@ -228,7 +228,7 @@ void BindConfig(nb::module_& m) {
       .def_ro("max_sequence_length", &RequestLimits::max_sequence_length)
       .def_ro("length_reason", &RequestLimits::length_reason)
       .def_ro("generates", &RequestLimits::generates,
-              "False: the model has no head, and embeds texts only.")
+              "False: the model embeds texts only: it has no head, or attends in both directions.")
       .def_ro("embedding_size", &RequestLimits::embedding_size,
               "Numbers of an embedding; 0: the model gives none.")
       .def_ro("input_size", &RequestLimits::input_size,
@@ -237,6 +237,8 @@ void BindConfig(nb::module_& m) {
               "Whether rows may have positions of three numbers.")
       .def_ro("max_whole_rows", &RequestLimits::max_whole_rows,
               "The most rows of one piece, if all are computed at once; None: any number.")
+      .def_ro("whole_prompts", &RequestLimits::whole_prompts,
+              "Whether a prompt is computed in one step: the model attends in both directions.")
       .def_prop_ro(
           "pooling", [](const RequestLimits& self) { return ToString(self.embedding.pooling); },
           "Of embeddings whose requests name none.")

@@ -239,6 +239,7 @@ int64_t MaxPooledRows(int64_t prefill_chunk_size) {
 EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata& model,
                                  int64_t free_host_bytes) {
   EngineConfig resolved = config;
+  if (model.whole_prompts) resolved.prefix_cache_mode = PrefixCacheMode::kDisable;
   const bool shares_host = config.mode == EngineMode::kAuto && !model.free_memory_bytes;
   resolved.gpu_memory_utilization = config.gpu_memory_utilization.value_or(
       shares_host ? kAutoHostMemoryUtilization : kDefaultMemoryUtilization);
@@ -268,6 +269,10 @@ EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata
   }
   if (!config.prefill_chunk_size) {
     resolved.prefill_chunk_size = InferPrefillChunkSize(resolved, model);
+  }
+  if (model.whole_prompts) {
+    resolved.max_single_sequence_length =
+        std::min(*resolved.max_single_sequence_length, *resolved.prefill_chunk_size);
   }
   if (!config.prefix_cache_max_num_recycling_seqs) {
     // The pages that the cache holds are reclaimed on demand, so a limit would only forget earlier.
@@ -299,6 +304,9 @@ std::string ExplainLongestSequence(const EngineConfig& given, const EngineConfig
   if (given.max_single_sequence_length == longest) {
     return "\"max_single_sequence_length\" of the engine; the model's context is " +
            (model.context_window_size > 0 ? Tokens(model.context_window_size) : "not limited");
+  }
+  if (model.whole_prompts && longest == resolved.prefill_chunk_size) {
+    return "\"prefill_chunk_size\" of the engine, since the model attends in both directions";
   }
   if (given.max_total_sequence_length) {
     return "\"max_total_sequence_length\" of the engine, in " + mode;

@@ -55,8 +55,8 @@ struct Workspace {
   float* Scratch(int thread) const { return scratch + thread * scratch_floats; }
 };
 
-int64_t LastKey(const AttentionSequence& sequence, int64_t row) {
-  return std::max(sequence.first_position + row, sequence.last_key);
+int64_t LastKey(const AttentionArgs& args, const AttentionSequence& sequence, int64_t row) {
+  return args.window.Last(sequence.first_position + row, sequence.last_key);
 }
 
 // The number of keys that the block's queries read, plus a constant for its set-up. Proportional to
@@ -64,8 +64,8 @@ int64_t LastKey(const AttentionSequence& sequence, int64_t row) {
 int64_t CostOf(const AttentionArgs& args, const AttentionBlock& block) {
   const int64_t rows = block.row_end - block.row_begin;
   const int64_t first = block.sequence->first_position;
-  const int64_t keys =
-      LastKey(*block.sequence, block.row_end - 1) + 1 - args.window.First(first + block.row_begin);
+  const int64_t keys = LastKey(args, *block.sequence, block.row_end - 1) + 1 -
+                       args.window.First(first + block.row_begin);
   return (keys + kPageSize) * rows * block.num_heads;
 }
 
@@ -106,7 +106,7 @@ struct SegmentRange {
 SegmentRange Segments(const AttentionArgs& args, const AttentionBlock& block) {
   const int64_t first = block.sequence->first_position + block.row_begin;
   const int64_t begin = args.window.First(first);
-  const int64_t last = LastKey(*block.sequence, block.row_end - 1);
+  const int64_t last = LastKey(args, *block.sequence, block.row_end - 1);
   return {begin / kSegmentTokens, last / kSegmentTokens + 1};
 }
 
@@ -242,11 +242,11 @@ void CountAttention(KernelProfile& profile, const KvPages& kv, const AttentionAr
   for (int64_t i = 0; i < args.num_sequences; ++i) {
     const AttentionSequence& s = args.sequences[i];
     const int64_t end = s.first_position + s.num_rows;
-    keys_read +=
-        static_cast<double>(LastKey(s, s.num_rows - 1) + 1 - args.window.First(s.first_position));
+    keys_read += static_cast<double>(LastKey(args, s, s.num_rows - 1) + 1 -
+                                     args.window.First(s.first_position));
     for (int64_t position = s.first_position; position < end; ++position) {
-      products +=
-          static_cast<double>(std::max(position, s.last_key) + 1 - args.window.First(position));
+      products += static_cast<double>(args.window.Last(position, s.last_key) + 1 -
+                                      args.window.First(position));
     }
   }
   const auto head_bytes = static_cast<double>(KvPageBytes(kv.format, kv.head_dim)) / kPageSize;

@@ -333,14 +333,14 @@ struct AttentionSequence {
   int64_t num_rows = 0;
   int64_t first_position = 0;
   const int32_t* block_table = nullptr;
-  int64_t last_key = 0;  // that all rows see, those in front of it, too
+  int64_t last_key = 0;  // that rows in front of it see, too, as far as their window goes
 };
 
 // out[row, q_heads, head_dim] = softmax(scale * q k^T, soft-capped) v over the keys
-// window.First(p) .. max(p, last_key) for a row at position p. Query head h reads kv head h /
-// (q_heads / kv_heads). A head with a sink has e^sink as another term of its softmax's denominator.
-// Slots that no row may attend to never affect the result; they may hold anything. Entries of the
-// block table for pages wholly outside the window are never read.
+// window.First(p) .. window.Last(p, last_key) for a row at position p. Query head h reads kv head h
+// / (q_heads / kv_heads). A head with a sink has e^sink as another term of its softmax's
+// denominator. Slots that no row may attend to never affect the result; they may hold anything.
+// Entries of the block table for pages wholly outside the window are never read.
 struct AttentionArgs {
   const float* q = nullptr;  // [m, q_heads, head_dim], row stride ldq
   int64_t ldq = 0;

@@ -151,7 +151,7 @@ Matrix Attention(const AttentionShape& shape, const Matrix& q, const Matrix& k, 
   Matrix out(q.size());
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t first = shape.window.First(first_position + row);
-    const int64_t last = std::max(first_position + row, shape.last_key);
+    const int64_t last = shape.window.Last(first_position + row, shape.last_key);
     for (int64_t head = 0; head < shape.q_heads; ++head) {
       const int64_t at = row * row_size + head * shape.head_dim;
       const int64_t kv = head / group * shape.head_dim;

@@ -44,7 +44,7 @@ struct AttentionShape {
   double soft_cap = 0;
   AttentionWindow window{};
   std::vector<double> sinks{};  // by query head; empty: none
-  int64_t last_key = 0;         // that all rows see, those in front of it, too
+  int64_t last_key = 0;         // that rows in front of it see, too, as far as their window goes
 };
 // q[rows, q_heads, head_dim] at positions first_position...; k, v [positions, kv_heads, head_dim].
 Matrix Attention(const AttentionShape& shape, const Matrix& q, const Matrix& k, const Matrix& v,

@@ -1,5 +1,6 @@
 // Which keys a row of attention sees, on the CPU and on GPUs: all up to its own, only the last ones
-// (a sliding window), or only those of its chunk. A value; any thread.
+// (a sliding window), or only those of its chunk; and as many behind its own, where it sees those.
+// A value; any thread.
 #pragma once
 
 #include <compare>
@@ -18,6 +19,12 @@ struct AttentionWindow {
     if (size == 0) return 0;
     if (is_chunk) return position - position % size;
     return position >= size ? position - size + 1 : 0;
+  }
+  // The last key that it sees, of those up to `last_key`. Never below that of an earlier position.
+  constexpr int64_t Last(int64_t position, int64_t last_key) const {
+    if (last_key <= position) return position;
+    const bool is_sliding = size > 0 && !is_chunk;
+    return is_sliding && last_key - position >= size ? position + size - 1 : last_key;
   }
   auto operator<=>(const AttentionWindow&) const = default;
 

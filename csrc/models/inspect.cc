@@ -179,6 +179,7 @@ void WriteNumbers(const ModelConfig& config, JsonWriter* json) {
       .Add("max_positions", config.max_positions)
       .Add("layers_with_window", num_windows);
   if (window.size > 0) json->Add(window.is_chunk ? "chunk" : "window", window.size);
+  if (config.sight == RowSight::kAll) json->Add("attends_in_both_directions", true);
   WriteOwnNumbers(config, json);
   if (config.experts) {
     json->Add("layers_with_experts",

@@ -6,30 +6,37 @@
 #include <cstdint>
 #include <iterator>
 
+#include "arch/model_config.h"
 #include "mlc_native/model.h"
 #include "support/check.h"
 
 namespace mlc_native {
 
-// Consecutive rows of a slice, which see all keys up to their own, and those up to last_key.
+// Consecutive rows of a slice, which see all keys up to their own, and those up to last_key, as far
+// as their window goes.
 struct RowPart {
   int32_t first_row = 0;  // of the batch
   int32_t num_rows = 0;
   int64_t last_key = 0;  // 0: each row sees none behind its own
 };
 
-// Calls f(part) for all rows of the slice in their order. Where the rows of an image see each other
-// (ArchSpec::rows_see_each_other), each image is a part by itself.
+// Calls f(part) for all rows of the slice in their order. Where the rows of an image see each
+// other, each image is a part by itself. Throws InternalError for a slice that does not begin its
+// sequence where rows see all of it.
 template <typename F>
-void ForEachPart(const ForwardBatch& batch, const SequenceSlice& slice, bool rows_see_each_other,
+void ForEachPart(const ForwardBatch& batch, const SequenceSlice& slice, RowSight sight,
                  const F& f) {
+  if (sight == RowSight::kAll) {
+    MLC_CHECK(slice.position == 0) << slice.position;
+    return f(RowPart{slice.first_row, slice.num_tokens, slice.num_tokens - 1});
+  }
   const int32_t end = slice.first_row + slice.num_tokens;
   int32_t next = slice.first_row;
   const auto take = [&](int32_t part_end, int64_t last_key) {
     if (part_end > next) f(RowPart{next, part_end - next, last_key});
     next = part_end;
   };
-  if (rows_see_each_other) {
+  if (sight == RowSight::kOfImages) {
     for (const InputRows& rows : batch.input_rows) {
       if (rows.first_row < slice.first_row || rows.first_row >= end) continue;
       take(rows.first_row, 0);

@@ -195,7 +195,7 @@ void Transformer::DescribeMetadata() {
   metadata_.dtype = weights_.dtype;
   metadata_.kv_cache_dtype = KvCacheDTypeOf(kv_format_);
   metadata_.context_window_size = config_.max_positions;
-  metadata_.preferred_prefill_chunk_size = kPrefillChunk;
+  if (config_.sight != RowSight::kAll) metadata_.preferred_prefill_chunk_size = kPrefillChunk;
   metadata_.weight_bytes = static_cast<int64_t>(weights_.memory.size);
   metadata_.mapped_weight_bytes = weights_.memory.mapped ? metadata_.weight_bytes : 0;
   if (weights_.memory.mapped) metadata_.expert_weight_bytes = BytesOfExperts();
@@ -212,7 +212,8 @@ void Transformer::DescribeMetadata() {
   metadata_.input_size = config_.draft_head ? 0 : config_.input_size();
   metadata_.max_whole_rows = config_.max_whole_rows();
   metadata_.row_positions = !config_.draft_head && config_.has_row_positions();
-  metadata_.generates = config_.has_head;
+  metadata_.whole_prompts = config_.sight == RowSight::kAll;
+  metadata_.generates = config_.has_head && !metadata_.whole_prompts;
   if (config_.draft_head) metadata_.draft_head = config_.draft_head->info;
   const int64_t widths = 2 * config_.hidden_size + OutputWidth(config_) + BlockWidth(config_) +
                          LinearInputWidth(config_) + RouterWidth(config_) + JoinedWidth(config_) +

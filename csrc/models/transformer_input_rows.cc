@@ -10,7 +10,7 @@
 namespace mlc_native {
 
 void Transformer::AddSequences(const ForwardBatch& batch, const SequenceSlice& s) {
-  ForEachPart(batch, s, config_.arch->rows_see_each_other, [&](const RowPart& part) {
+  ForEachPart(batch, s, config_.sight, [&](const RowPart& part) {
     sequences_.push_back({.row_begin = part.first_row,
                           .num_rows = part.num_rows,
                           .first_position = s.position + part.first_row - s.first_row,
@@ -23,7 +23,7 @@ void Transformer::AddSequences(const ForwardBatch& batch, const SequenceSlice& s
 int64_t Transformer::LastKeyOf(const ForwardBatch& batch, const SequenceSlice& s,
                                int32_t row) const {
   int64_t last_key = 0;
-  ForEachPart(batch, s, config_.arch->rows_see_each_other, [&](const RowPart& part) {
+  ForEachPart(batch, s, config_.sight, [&](const RowPart& part) {
     if (part.first_row <= row && row < part.first_row + part.num_rows) last_key = part.last_key;
   });
   return last_key;

@@ -213,6 +213,7 @@ std::shared_ptr<Request> NewRequest(std::string id, std::vector<Data> inputs,
   request->inputs = std::move(inputs);
   request->generation_cfg = std::move(generation_cfg);
   request->has_whole_rows = limits.max_whole_rows.has_value();
+  request->is_whole = limits.whole_prompts;
   TruncatePrompt(limits.input_size, request.get());
   return request;
 }
@@ -226,6 +227,7 @@ int64_t RandomSeed() {
 }  // namespace
 
 int64_t Request::StepEnd(int64_t begin, int64_t end) const {
+  if (is_whole && end < prompt_len()) return begin;
   if (!has_whole_rows) return end;
   for (const PromptRows& rows : prompt_rows) {
     if (rows.begin < end && end < rows.end()) return std::max(rows.begin, begin);
@@ -270,10 +272,12 @@ void CheckRequest(const Request& request, const RequestLimits& limits) {
   if (request.embedding) {
     CheckEmbedding(*request.embedding, limits);
   } else if (!limits.generates) {
-    throw InvalidRequest(
-        "model",
-        "This model has no head, as its \"architectures\" say: it embeds texts and "
-        "generates none");
+    throw InvalidRequest("model",
+                         limits.whole_prompts
+                             ? "This model attends in both directions, as its config.json says: it "
+                               "embeds texts and generates none"
+                             : "This model has no head, as its \"architectures\" say: it embeds "
+                               "texts and generates none");
   }
   if (request.generation_cfg.n > MaxAnswers(limits)) {
     throw InvalidRequest("n", "\"n\" must be in [1, " + std::to_string(MaxAnswers(limits)) +

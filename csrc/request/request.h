@@ -60,6 +60,7 @@ struct Request : std::enable_shared_from_this<Request> {
   std::vector<RowPosition> rope_positions;
   int64_t rope_shift = 0;
   bool has_whole_rows = false;      // no step ends within a piece of prompt_rows
+  bool is_whole = false;            // nor within the prompt
   GenerationConfig generation_cfg;  // validated, seed filled in
   // The answer is a turn of a chat, thus a text of its own: it loses the leading space that the
   // tokenizer's decoder strips from texts. A continuation of the prompt keeps it.

@@ -79,7 +79,10 @@ struct ModelMetadata {
   // that there may be. nullopt: they see what is in front of them, as tokens do.
   std::optional<int64_t> max_whole_rows{};
   std::optional<DraftHeadInfo> draft_head{};  // of a model that is one
-  bool generates = true;  // false: its checkpoint has no head, and embeds texts only
+  // Rows see all rows of their prompt, also those behind them. So a prompt is computed in one step,
+  // nothing of it is cached, and nothing follows it.
+  bool whole_prompts = false;
+  bool generates = true;  // false: it embeds texts only
   // Of the device, after the weights; nullopt: the model lives in the memory of the host.
   std::optional<int64_t> free_memory_bytes{};
   // In a step of at most this many rows, the logits of a slice of one row, and of each row of a

@@ -32,12 +32,13 @@ struct RequestLimits {
   std::string length_reason = {};   // what sets max_sequence_length, for messages
   // Tokens, whole pages, that all pinned prompts may take; nullopt without a prefix cache.
   std::optional<int64_t> max_pinned_length = {};
-  bool generates = true;       // false: it has no head, and embeds texts only
+  bool generates = true;       // false: it has no head, or whole_prompts, and embeds texts only
   int64_t embedding_size = 0;  // numbers of an embedding; 0: the model gives none
   int64_t input_size = 0;      // numbers of a row of EmbeddingData; 0: it takes tokens only
   bool row_positions = false;  // it takes EmbeddingData::positions
   std::optional<int64_t> max_whole_rows = {};  // of one EmbeddingData, if all are computed at once
-  EmbeddingDefaults embedding{};               // of its folder
+  bool whole_prompts = false;     // a prompt is computed at once (attention in both directions)
+  EmbeddingDefaults embedding{};  // of its folder
 };
 
 // An adapter (LoRA) that is loaded beside the model.

@@ -174,7 +174,7 @@ MLCN_API int32_t mlcn_engine_cancel_all(mlcn_engine* engine, mlcn_error** error)
 /* A JSON object about the loaded model: "model", "device" (where it runs: "cpu" or "cuda:i";
  * "auto" if a "model_lib" chooses), "config" (all settings, with those that were inferred),
  * "vocab_size", "max_sequence_length", "has_tokenizer" and "has_chat_template". Since version 1.4
- * also "generates" (false: the model has no head, and embeds texts only), "embedding_size" (numbers
+ * also "generates" (false: the model embeds texts only), "embedding_size" (numbers
  * of an embedding; 0: it gives none), and what embeddings are like whose requests do not say it:
  * "pooling" (null: a request has to name its own) and "normalize". */
 MLCN_API int32_t mlcn_engine_info(mlcn_engine* engine, char** json, size_t* length,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,40 @@ TEST_P(EngineEmbeddings, IsTheModelsWhateverTheChunk) {
     EXPECT_EQ(usage["prompt_tokens"], 150);
     EXPECT_EQ(usage["completion_tokens"], 0);
   }
+}
+
+// Of more rows than a step pools otherwise; short ones fill the steps of others.
+TEST_P(EngineEmbeddings, OfWholePromptsAreComputedInOneStep) {
+  TestEngineSetup setup = Embedder({.num_pages = 256});
+  setup.model.whole_prompts = true;
+  setup.prefill_chunk_size = setup.max_single_sequence_length = 700;  // as resolved
+  setup.prefix_cache_mode = PrefixCacheMode::kDisable;
+  TestEngine engine(setup);
+  std::map<int32_t, int64_t> num_slices;  // of prompts of so many tokens
+  engine.model().set_on_forward([&](const ForwardBatch& batch) {
+    for (const SequenceSlice& slice : batch.sequences) ++num_slices[slice.num_tokens];
+  });
+  const std::vector<int64_t> lengths = {600, 90, 20, 700, 1, 300, 500};
+  for (const int64_t length : lengths) {
+    engine.AddEmbedding(std::to_string(length), Prompt(length), Plain(GetParam()));
+  }
+  engine.Run();
+  for (const int64_t length : lengths) {
+    EXPECT_EQ(engine.History(std::to_string(length)).embedding,
+              Expected(GetParam(), Prompt(length)));
+    EXPECT_EQ(num_slices[static_cast<int32_t>(length)], 1) << length;
+  }
+  EXPECT_EQ(num_slices.size(), lengths.size());
+  engine.AddEmbedding("again", Prompt(600), Plain(GetParam()));  // of which nothing is cached
+  engine.Run();
+  EXPECT_EQ(num_slices[600], 2);
+  const auto create = [&](int64_t length) {
+    engine.engine().CreateEmbeddingRequest("a", {TokenData{Prompt(length)}}, Plain(GetParam()), {});
+  };
+  create(700);
+  EXPECT_THAT(Refusal([&] { create(701); }), HasSubstr("limit 700"));
+  EXPECT_THAT(Refusal([&] { engine.Add("b", Prompt(3), Greedy(1)); }),
+              HasSubstr("attends in both directions"));
 }
 
 TEST_P(EngineEmbeddings, OfOneTokenIsItsState) {

@@ -40,6 +40,21 @@ std::string ResolveError(const std::string& field, const std::string& text,
 
 constexpr char kLocal[] = R"({"mode": "local"})";
 
+// Each is computed in one step, and nothing of it is kept.
+TEST(ResolveEngineConfig, WholePrompts) {
+  ModelMetadata model = SmallModel();
+  model.whole_prompts = true;
+  const EngineConfig config = Resolve("{}", model, kGiB);
+  EXPECT_EQ(config.prefix_cache_mode, PrefixCacheMode::kDisable);
+  EXPECT_EQ(config.max_single_sequence_length, 1024);
+  EXPECT_EQ(Resolve(R"({"prefill_chunk_size": 4000})", model, kGiB).max_single_sequence_length,
+            4000);
+  EXPECT_EQ(
+      Resolve(R"({"max_single_sequence_length": 500})", model, kGiB).max_single_sequence_length,
+      500);
+  EXPECT_THAT(ExplainLongestSequence(EngineConfig(), config, model), HasSubstr("prefill_chunk"));
+}
+
 // As many sequences as the model can run, of the model's context, as far as memory goes.
 TEST(ResolveEngineConfig, AutoMode) {
   const EngineConfig config = Resolve("{}", SmallModel(), kGiB);

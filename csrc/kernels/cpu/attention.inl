@@ -40,8 +40,7 @@ struct Scratch {
 // Returns the positions that a row attends to.
 inline KeyRange KeysOf(const AttentionArgs& args, const AttentionBlock& block, int64_t row) {
   const int64_t position = block.sequence->first_position + row;
-  const int64_t last_key = block.sequence->last_key;
-  return {args.window.First(position), position > last_key ? position : last_key};
+  return {args.window.First(position), args.window.Last(position, block.sequence->last_key)};
 }
 
 // Prefetches the queries of the next block, if they are those of the following rows, and the

@@ -14,9 +14,8 @@
 namespace mlc_native::kernels::cuda {
 
 // out[i, q_heads, head_dim] = softmax(scale * q k^T, soft-capped) v over the keys
-// window.First(p) .. p, or further ones where rows of an image see each other; q head h reads kv
-// head h / (q_heads / kv_heads). A head with a sink has e^sink as another term of its softmax's
-// denominator.
+// window.First(p) .. window.Last(p, last_key); q head h reads kv head h / (q_heads / kv_heads). A
+// head with a sink has e^sink as another term of its softmax's denominator.
 struct AttentionArgs {
   DType dtype = DType::kBFloat16;
   const void* q = nullptr;  // row stride ldq
@@ -36,12 +35,10 @@ struct AttentionArgs {
   int64_t ld_chosen = 0;
 };
 
-// Single rows: row i attends to keys 0 .. lengths[i] - 1, including its own. Rows of length 0 are
-// skipped. A window is that of the row's position, which is lengths[i] - 1 unless `positions` tells
-// it.
+// Single rows: the last key is lengths[i] - 1. Rows of length 0 are skipped.
 struct DecodeRows {
   const int32_t* lengths = nullptr;
-  const int32_t* positions = nullptr;  // of each row; null: its last key is its own
+  const int32_t* positions = nullptr;  // of each row; null: its own key is the last one
   const int32_t* tables = nullptr;     // row i uses table tables[i]; null: table i
   int64_t m = 0;                       // at most kMaxDecodeRows
   int64_t max_splits = 0;              // of all rows together: what the memory is made for
@@ -65,8 +62,7 @@ void ListSplits(const DecodeRows& rows, AttentionWindow window, Stream stream);
 void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,
                      Stream stream);
 
-// `num_rows` consecutive rows of the sequence with table `table`, from `first_position` on. Each
-// sees the keys up to its own, and up to last_key.
+// `num_rows` consecutive rows of the sequence with table `table`, from `first_position` on.
 // Requires: their keys have been written. The host divides rows into tiles of at most
 // PrefillTileRows(...), and of a chunk, where windows are chunks.
 struct PrefillTile {

@@ -22,7 +22,8 @@ __device__ inline KeyRange KeysOf(const DecodeRows& rows, int row, AttentionWind
   if (length == 0) return {};
   const int position = rows.positions == nullptr ? length - 1 : rows.positions[row];
   const int visible = static_cast<int>(window.First(position));
-  return {visible / kKvPageSize * kKvPageSize, visible, length};
+  const int end = static_cast<int>(window.Last(position, length - 1)) + 1;
+  return {visible / kKvPageSize * kKvPageSize, visible, end};
 }
 
 __device__ inline int SplitKeys(int num_keys) {

@@ -39,7 +39,23 @@ __device__ inline int FirstSeenOf(const PrefillArgs& args, const PrefillTile& ti
   return max(position - args.window + 1, position - position % args.chunk);
 }
 
-// The keys that any row of a tile sees. In shared memory, because registers are full.
+// The tokens of a tile: the position behind them, and the last key that they see as far as their
+// window goes. In shared memory, because registers are full, and so is TileKeys.
+struct TileTokens {
+  int end;
+  int last_key;
+
+  __device__ static TileTokens Of(const PrefillTile& tile) {
+    return {.end = tile.first_position + tile.num_rows, .last_key = tile.last_key};
+  }
+
+  // The last key that a row sees.
+  __device__ int LastOf(const PrefillArgs& args, int position) const {
+    return last_key - position < args.window ? max(position, last_key) : position + args.window - 1;
+  }
+};
+
+// The keys that any row of a tile sees.
 struct alignas(16) TileKeys {
   int first;
   int end;
@@ -47,8 +63,9 @@ struct alignas(16) TileKeys {
   int table;
 
   __device__ static TileKeys Of(const PrefillArgs& args, const PrefillTile& tile) {
+    const TileTokens tokens = TileTokens::Of(tile);
     return {.first = FirstSeenOf(args, tile),
-            .end = max(tile.first_position + tile.num_rows, tile.last_key + 1),
+            .end = tokens.LastOf(args, tokens.end - 1) + 1,
             .first_position = tile.first_position,
             .table = tile.table};
   }
@@ -58,16 +75,6 @@ struct alignas(16) TileKeys {
   __device__ int FirstOf(const PrefillArgs& args, int position) const {
     const int begin = position - first >= args.chunk ? first + args.chunk : first;
     return max(position - args.window + 1, begin);
-  }
-};
-
-// The tokens of a tile: the position behind them, and the last key that all of them see. Likewise.
-struct TileTokens {
-  int end;
-  int last_key;
-
-  __device__ static TileTokens Of(const PrefillTile& tile) {
-    return {.end = tile.first_position + tile.num_rows, .last_key = tile.last_key};
   }
 };
 
@@ -126,7 +133,7 @@ class PrefillRows {
     const TileKeys keys = keys_;
     const TileTokens tokens = tokens_;
     const int first_seen = keys.FirstOf(args_, tokens.end - 1);
-    const int last_seen = max(keys.first_position, tokens.last_key);
+    const int last_seen = tokens.LastOf(args_, keys.first_position);
     if (Rules::HasUnseen(key, kKeys, first_seen, last_seen)) HideUnseen(key);
     bool has_other_maximum = false;
 #pragma unroll
@@ -230,7 +237,7 @@ class PrefillRows {
         const int position = Position(tile, half);
         const int first = keys_.FirstOf(args_, position);
         const int column = key + lane_ % 4 * 2 - first;
-        const int span = max(position, tokens_.last_key) - first;
+        const int span = tokens_.LastOf(args_, position) - first;
 #pragma unroll
         for (int j = 0; j < kKeyTiles; ++j) {
 #pragma unroll

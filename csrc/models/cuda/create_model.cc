@@ -81,8 +81,8 @@ void CheckWideHeads(const ModelConfig& config) {
     const std::string_view missing = layer.window.size > 0           ? "windows"
                                      : config.attention_soft_cap > 0 ? "soft caps"
                                      : has_sinks                     ? "sinks"
-                                     : config.arch->rows_see_each_other
-                                         ? "rows of images that see each other"
+                                     : config.sight != RowSight::kBefore
+                                         ? "rows that see others behind them"
                                          : "";
     if (missing.empty()) continue;
     throw LoadError("head_dim", std::string(missing) + " of attention with heads of " +

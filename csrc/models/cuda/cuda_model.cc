@@ -147,7 +147,8 @@ void CudaModel::DescribeMetadata() {
   metadata_.input_size = config_.draft_head ? 0 : config_.input_size();
   metadata_.max_whole_rows = config_.max_whole_rows();
   metadata_.row_positions = !config_.draft_head && config_.has_row_positions();
-  metadata_.generates = config_.has_head;
+  metadata_.whole_prompts = config_.sight == RowSight::kAll;
+  metadata_.generates = config_.has_head && !metadata_.whole_prompts;
   if (config_.draft_head) metadata_.draft_head = config_.draft_head->info;
   metadata_.description = weights_->description();
   metadata_.description.kv_format = kernels::KvFormatName(kv_format_);
@@ -181,7 +182,7 @@ StepInputs::Limits CudaModel::MakeLimits(int64_t num_pages, int64_t max_num_rows
           .num_slots = num_slots_,
           .has_slots = config_.has_states(),
           .has_row_places = metadata_.row_positions,
-          .rows_see_each_other = config_.arch->rows_see_each_other,
+          .sight = config_.sight,
           .vocab_size = config_.vocab_size,
           .num_ids = config_.draft_head ? config_.draft_head->num_embeddings : config_.vocab_size,
           .tile_rows = std::max<int64_t>(1, CudaDecoder::TileRows(config_)),

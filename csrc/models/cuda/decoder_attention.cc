@@ -187,7 +187,7 @@ void CudaDecoder::Ops::AttendDecode(size_t layer, int64_t first, int64_t num_row
     args.ld_chosen = config_.key_choice->num_chosen;
     args.chosen = buffers_.chosen + first * args.ld_chosen;
   }
-  const bool sees_more = config_.arch->rows_see_each_other;
+  const bool sees_more = config_.sight != RowSight::kBefore;
   DecodeRows rows{.lengths = lengths + first,
                   .positions = sees_more ? rows_.positions + first : nullptr,
                   .tables = rows_.tables + first,

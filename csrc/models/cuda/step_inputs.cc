@@ -131,7 +131,7 @@ int64_t StepInputs::NumTiles(const ForwardBatch& batch) const {
   int64_t tiles = 0;
   for (const SequenceSlice& s : batch.sequences) {
     if (HasDecodeRows(s)) continue;
-    ForEachPart(batch, s, limits_.rows_see_each_other, [&](const RowPart& part) {
+    ForEachPart(batch, s, limits_.sight, [&](const RowPart& part) {
       tiles += (part.num_rows + limits_.tile_rows - 1) / limits_.tile_rows;
     });
   }
@@ -316,7 +316,7 @@ void StepInputs::PackRowPlaces(const SequenceSlice& slice, int32_t first_row,
 void StepInputs::PackParts(const ForwardBatch& batch, const SequenceSlice& slice, int32_t first_row,
                            const Arrays& arrays) {
   const auto most = static_cast<int32_t>(limits_.tile_rows);
-  ForEachPart(batch, slice, limits_.rows_see_each_other, [&](const RowPart& part) {
+  ForEachPart(batch, slice, limits_.sight, [&](const RowPart& part) {
     const int32_t part_begin = part.first_row - slice.first_row;
     const auto last_key = static_cast<int32_t>(part.last_key);
     for (int32_t at = 0; at < part.num_rows; at += most) {

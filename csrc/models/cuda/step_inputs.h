@@ -27,13 +27,13 @@ class StepInputs {
   struct Limits {
     BatchLimits batch;
     int64_t num_pages = 0;
-    int64_t num_slots = 0;             // of states
-    bool has_slots = false;            // the model has layers with states
-    bool has_row_places = false;       // rope puts rows where three numbers say
-    bool rows_see_each_other = false;  // those of an image
-    int64_t vocab_size = 0;            // of the logits
-    int64_t num_ids = 0;               // of the tokens: a draft head reads those of its target
-    int64_t tile_rows = 0;             // of prefill
+    int64_t num_slots = 0;        // of states
+    bool has_slots = false;       // the model has layers with states
+    bool has_row_places = false;  // rope puts rows where three numbers say
+    RowSight sight = RowSight::kBefore;
+    int64_t vocab_size = 0;  // of the logits
+    int64_t num_ids = 0;     // of the tokens: a draft head reads those of its target
+    int64_t tile_rows = 0;   // of prefill
     const AdapterTargets* adapters = nullptr;  // of the model's adapters; null: it takes none
   };
 

@@ -86,7 +86,8 @@ FakeModel::FakeModel(FakeModelOptions options) : options_(std::move(options)) {
     metadata_.num_layers = 1;
     metadata_.hidden_size = kStateSize;
   }
-  metadata_.generates = options_.has_head;
+  metadata_.whole_prompts = options_.whole_prompts;
+  metadata_.generates = options_.has_head && !options_.whole_prompts;
   metadata_.input_size = options_.is_draft_head ? 0 : 1;
   if (options_.whole_rows) metadata_.max_whole_rows = 1000;
   if (options_.is_draft_head) {
@@ -156,6 +157,9 @@ LogitsView FakeModel::ForwardTokens(const ForwardBatch& batch) {
   if (hook_) hook_(batch);
   StoreTokens(batch);
   if (adapters_->has_loaded()) CheckAdapters(batch);
+  for (const SequenceSlice& slice : batch.sequences) {
+    MLC_CHECK(!options_.whole_prompts || slice.position == 0) << slice.position;
+  }
   if (options_.is_recurrent) RunRecurrence(batch);
   const auto cost = CostOf(std::ssize(batch.token_ids));
   if (cost.count() > 0 && !options_.run_ahead)

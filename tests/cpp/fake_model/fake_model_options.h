@@ -31,6 +31,7 @@ struct FakeModelOptions {
   // history, and no script.
   bool is_recurrent = false;
 
+  bool whole_prompts = false;  // rows see all of their prompt
   bool whole_rows = false;     // rows in place of tokens are computed at once, piece by piece
   bool gives_states = false;   // hidden states, for a draft head and for embeddings
   bool has_head = true;        // it generates

@@ -88,7 +88,8 @@ Floats AttentionTest::Run(const Cpu& cpu, const Shape& shape, const KvPages& lay
     batch.push_back({.row_begin = static_cast<int64_t>(q.size()) / width,
                      .num_rows = s.rows,
                      .first_position = s.cached,
-                     .block_table = s.table.data()});
+                     .block_table = s.table.data(),
+                     .last_key = s.last_key});
     q.insert(q.end(), s.q.begin(), s.q.end());
   }
   const int64_t m = static_cast<int64_t>(q.size()) / width;
@@ -121,7 +122,8 @@ reference::Matrix AttentionTest::Truth(const Shape& shape, const Sequence& s) {
                                .scale = Scale(shape),
                                .soft_cap = shape.soft_cap,
                                .window = shape.window,
-                               .sinks = {shape.sinks.begin(), shape.sinks.end()}},
+                               .sinks = {shape.sinks.begin(), shape.sinks.end()},
+                               .last_key = s.last_key},
                               ToDouble(s.q), ToDouble(s.k), ToDouble(s.v), s.cached);
 }
 

@@ -14,6 +14,7 @@ struct Sequence {
   int64_t rows = 0;
   Floats q, k, v;  // q of the rows; k and v of all positions, as the KV format stores them
   std::vector<int32_t> table;
+  int64_t last_key = 0;  // AttentionSequence::last_key
 };
 
 struct Shape {

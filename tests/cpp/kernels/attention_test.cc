@@ -15,6 +15,21 @@ TEST(AttentionWindowTest, FirstKeyOfARow) {
   EXPECT_EQ(firsts({1, true}), firsts(1));
 }
 
+TEST(AttentionWindowTest, LastKeyOfARow) {
+  const auto lasts = [](AttentionWindow window, int64_t last_key) {
+    std::vector<int64_t> all;
+    for (int64_t position = 0; position < 6; ++position) {
+      all.push_back(window.Last(position, last_key));
+    }
+    return all;
+  };
+  EXPECT_EQ(lasts({}, 0), (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(lasts({}, 4), (std::vector<int64_t>{4, 4, 4, 4, 4, 5}));
+  EXPECT_EQ(lasts(3, 4), (std::vector<int64_t>{2, 3, 4, 4, 4, 5}));
+  EXPECT_EQ(lasts(1, 4), lasts(1, 0));
+  EXPECT_EQ(lasts({3, true}, 4), lasts({}, 4));
+}
+
 TEST_P(AttentionTest, MatchesReference) {
   const std::vector<std::pair<int64_t, int64_t>> heads = {{4, 2}, {8, 1}, {3, 3}, {14, 2}, {32, 1}};
   for (int trial = 0; trial < 40; ++trial) {
@@ -29,6 +44,9 @@ TEST_P(AttentionTest, MatchesReference) {
     for (int i = 0; i < 3; ++i) {
       const int64_t cached = i == 0 ? 0 : RandomInt(0, 300);
       sequences.push_back(MakeSequence(shape, cached, i == 2 ? 1 : RandomInt(1, 60)));
+      Sequence& s = sequences.back();
+      if (trial % 7 == 3) s.last_key = s.cached + s.rows - 1;
+      if (trial % 7 == 5) s.last_key = s.cached + RandomInt(0, s.rows - 1);
     }
     SCOPED_TRACE(testing::Message() << "trial " << trial);
     const Cache cache = MakeCache(shape, sequences);
@@ -53,6 +71,9 @@ TEST_P(AttentionTest, ChunksBatchesAndThreadsDoNotChangeABit) {
     const int64_t width = shape.q_heads * shape.head_dim;
     std::vector<Sequence> sequences = {MakeSequence(shape, 37, 200), MakeSequence(shape, 150, 1),
                                        MakeSequence(shape, 0, 33)};
+    if (trial % 4 >= 2) {
+      for (Sequence& s : sequences) s.last_key = s.cached + s.rows - 1;
+    }
     const Cache cache = MakeCache(shape, sequences);
     const Floats all = Run(Threads(1), shape, cache.layer, sequences);
     for (int threads : {2, 3}) {

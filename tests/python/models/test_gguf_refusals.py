@@ -98,13 +98,6 @@ def test_experts_that_a_family_does_not_have_are_named(tmp_path: Path) -> None:
     damaged(path, key.decode(), "= 1 is not supported for this family (only 2)")
 
 
-def test_attention_in_both_directions_is_named(tmp_path: Path) -> None:
-    source = make_checkpoint("tiny-qwen2", tmp_path / "source")
-    metadata: Metadata = {"qwen2.attention.causal": False}
-    path = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32, metadata=metadata)
-    damaged(path, "is_causal", "= false is not supported")
-
-
 def test_ropes_that_no_folder_has_are_named(tmp_path: Path) -> None:
     source = make_checkpoint("tiny-glm4", tmp_path / "glm4")
     key = "glm4.rope.dimension_sections"  # of a model with images, whose rows have another order
