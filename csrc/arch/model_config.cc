@@ -6,7 +6,6 @@
 
 #include "arch/rope_config.h"
 #include "arch/unsupported.h"
-#include "checkpoint/model_defaults.h"
 #include "mlc_native/config.h"
 #include "model_files/model_files.h"
 #include "support/config_fields.h"
@@ -34,6 +33,7 @@ struct NamedModel {
   const ArchSpec* arch = nullptr;
   const ImageModel* image_model = nullptr;
   bool has_head = true;
+  bool has_classes = false;
 };
 
 // The row of a family by the name of its decoder alone, such as Qwen3Model, which checkpoints of
@@ -49,6 +49,23 @@ const ArchSpec* FindDecoder(std::string_view name) {
   return nullptr;
 }
 
+// The row of a family by the name of its classifier, such as Qwen3ForSequenceClassification, which
+// has a matrix for classes in place of the head. Null if it is none.
+const ArchSpec* FindClassifier(std::string_view name, bool has_sections) {
+  for (const std::string_view ending :
+       {"TextForSequenceClassification", "ForSequenceClassification"}) {
+    if (!name.ends_with(ending)) continue;
+    const std::string family(name.substr(0, name.size() - ending.size()));
+    const ArchSpec* const whole =
+        has_sections ? FindArchitecture(family + "ForConditionalGeneration") : nullptr;
+    if (whole != nullptr) return whole;
+    for (const char* const head : {"ForCausalLM", "LMHeadModel"}) {
+      if (const ArchSpec* const arch = FindArchitecture(family + head)) return arch;
+    }
+  }
+  return nullptr;
+}
+
 NamedModel ReadArchitecture(const ConfigFields& root) {
   const std::vector<std::string> names = root.Strings("architectures");
   std::string list;
@@ -56,6 +73,9 @@ NamedModel ReadArchitecture(const ConfigFields& root) {
     if (const ArchSpec* arch = FindArchitecture(name)) return {.arch = arch};
     if (const ImageModel* model = FindImageModel(name)) return {.image_model = model};
     if (const ArchSpec* arch = FindDecoder(name)) return {.arch = arch, .has_head = false};
+    if (const ArchSpec* arch = FindClassifier(name, root.HasObject("text_config"))) {
+      return {.arch = arch, .has_head = false, .has_classes = true};
+    }
     list += (list.empty() ? "" : ", ") + name;
   }
   if (names.empty()) {
@@ -359,6 +379,7 @@ ModelConfig ReadHuggingFaceConfig(const std::string& folder, int64_t longest) {
   if (named.reads_mrope) config.num_image_layers = NumImageLayers(root, std::ssize(config.layers));
   if (!model.has_head) {  // the embeddings stand in for it, which take no memory of their own
     config.has_head = false;
+    config.has_classes = model.has_classes;
     config.tie_word_embeddings = true;
     config.head_bias = false;
   }

@@ -187,6 +187,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   bool parallel_blocks = false;  // both blocks of a layer read the norm in front of attention
   bool tie_word_embeddings = false;
   bool has_head = true;       // false: the checkpoint has none, so that logits mean nothing
+  bool has_classes = false;   // it has a matrix from the last state to logits of classes
   float embedding_scale = 1;  // see EmbeddingScale
   // The first layers, behind each of which a part of a row in place of a token is added (DeepStack
   // of Qwen3-VL). Fewer than all layers.
