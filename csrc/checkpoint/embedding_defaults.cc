@@ -101,8 +101,15 @@ std::optional<DenseLayer> ReadDense(const std::string& folder, const std::string
   return layer;
 }
 
-// Each takes what the one before it gives. Throws LoadError.
+// Each takes what the one before it gives, and so few multiply that no number is beyond a double.
+// Throws LoadError.
 void CheckChain(const std::string& path, const std::vector<DenseLayer>& layers) {
+  constexpr size_t kMaxDense = 4;
+  if (layers.size() > kMaxDense) {
+    throw LoadError("modules.json", path + ": at most " + std::to_string(kMaxDense) +
+                                        " Dense modules are supported, got " +
+                                        std::to_string(layers.size()));
+  }
   for (size_t i = 1; i < layers.size(); ++i) {
     const int64_t given = layers[i - 1].output_size();
     if (layers[i].input_size == given) continue;

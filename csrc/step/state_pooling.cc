@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <limits>
 #include <span>
 
 #include "checkpoint/dense_layers.h"
@@ -95,8 +96,10 @@ std::vector<float> EmbeddingOf(const RequestStateEntry& entry) {
     if (squares > 0) divisor = std::sqrt(squares);
   }
   std::vector<float> embedding(state.size());
-  std::ranges::transform(state, embedding.begin(),
-                         [=](double value) { return static_cast<float>(value / divisor); });
+  constexpr double kMax = std::numeric_limits<float>::max();
+  std::ranges::transform(state, embedding.begin(), [=](double value) {
+    return static_cast<float>(std::clamp(value / divisor, -kMax, kMax));
+  });
   return embedding;
 }
 

@@ -36,7 +36,7 @@ def _softmax_of_several(logits: Sequence[float]) -> list[float]:
     return sigmoid(logits) if len(logits) == 1 else softmax(logits)
 
 
-_OF_PROBLEMS: dict[Any, Activation] = {
+_OF_PROBLEMS: dict[str, Activation] = {
     "regression": list,
     "single_label_classification": _softmax_of_several,
     "multi_label_classification": sigmoid,
@@ -80,7 +80,7 @@ class ClassLabels:
                 f'{folder / _CONFIG}: "id2label" must be an object of texts, got {shown(labels)}',
             )
         problem = config.get("problem_type")
-        if problem is not None and problem not in _OF_PROBLEMS:
+        if problem is not None and not (isinstance(problem, str) and problem in _OF_PROBLEMS):
             raise load_error(
                 _CONFIG,
                 f'{folder / _CONFIG}: "problem_type" must be one of {", ".join(_OF_PROBLEMS)}, got '

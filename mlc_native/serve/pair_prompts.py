@@ -78,7 +78,8 @@ class PairPrompts:
         if template is not None and all(role.search(template.source) for role in _ROLES):
             return cls(template, prompts=prompts)
         config = read_optional_json_object(folder / _CONFIG)
-        tokens = tokens or config.get("classifier_from_token") or ()
+        named = config.get("classifier_from_token")
+        tokens = tokens or (named if isinstance(named, list) else ())
         source = _BUILT_IN.get((str(config.get("model_type")), tuple(map(str, tokens))))
         if source is not None:
             special_tokens = None if template is None else template.special_tokens

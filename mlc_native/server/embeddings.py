@@ -17,7 +17,7 @@ from mlc_native.serve import scoring
 from mlc_native.serve.embeddings import ID_PREFIXES, PooledRequest, PooledResponse
 from mlc_native.server.body import read_json
 from mlc_native.server.config import ServerConfig
-from mlc_native.server.fields import Fields, create_fields, list_field
+from mlc_native.server.fields import Fields, check_template, create_fields, list_field
 from mlc_native.server.gate import request_id_of, send_json
 from mlc_native.server.generation import until_gone
 from mlc_native.server.models import Found
@@ -29,6 +29,11 @@ _KINDS: dict[str, type[PooledRequest]] = {
     "embedding": EmbeddingRequest,
     "classification": ClassificationRequest,
 }
+# Of a chat that is classified: the arguments of ``render_chat``.
+_OF_CHATS = (
+    *("messages", "tools", "documents", "chat_template", "chat_template_kwargs"),
+    *("add_generation_prompt", "continue_final_message"),
+)
 
 
 class Pooled:
@@ -45,13 +50,19 @@ class Pooled:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await read_json(scope, receive, self._state.config, self._state.pool)
         found = self._state.models.find_for_embeddings(body.get("model"))
+        chat = {}
+        if self._kind == "classification" and body.get("messages") is not None:
+            chat = _taken_chat(body, self._state.config)
         fields, ignored = create_fields(self._kind, body, self._state.config)
         headers = self._state.ignored_fields.header(ignored)
         if found.adapter is not None:
             fields.setdefault("adapter", found.adapter)
-        call = _Call(self._state, found, _KINDS[self._kind], fields, request_id_of(scope))
 
         async def answer() -> None:
+            if chat:
+                rendered = await found.model.loaded().render_chat(**chat)
+                fields["input"] = rendered.token_ids
+            call = _Call(self._state, found, _KINDS[self._kind], fields, request_id_of(scope))
             response = await call.run()
             response.model = found.name
 
@@ -63,6 +74,18 @@ class Pooled:
 
         with self._state.running.admit(found.model.name):
             await until_gone(receive, answer())
+
+
+def _taken_chat(body: Fields, config: ServerConfig) -> Fields:
+    """The fields of a chat that is classified, which are taken out of the body.
+
+    Raises InvalidRequest for a template that the server does not trust, or a further input.
+    """
+    if body.get("input") is not None:
+        raise invalid_request("messages", 'a request has either "input" or "messages"')
+    chat = {name: body.pop(name) for name in _OF_CHATS if body.get(name) is not None}
+    check_template(chat, config)
+    return {"add_generation_prompt": False, **chat}
 
 
 class Compared(ABC):

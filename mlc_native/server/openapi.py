@@ -91,6 +91,9 @@ def _openai_schemas() -> dict[str, Any]:
     schemas: dict[str, Any] = document["$defs"]
     for kind in kinds:
         schemas[kind.__name__].pop("additionalProperties", None)
+    classification = schemas[ClassificationRequest.__name__]
+    classification.pop("required")
+    classification["properties"]["messages"] = {"type": "array", "items": {"type": "object"}}
     return schemas
 
 

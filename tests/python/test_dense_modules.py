@@ -175,6 +175,7 @@ def test_weights_in_another_form_are_named(tmp_path: Path) -> None:
         ([Dense(SIZE, 8, "Tanh"), Dense(9, 8, "Tanh")], {}, 'has "in_features" 9'),
         ([Dense(SIZE, 8, "Tanh")], {"out_features": 9}, r"\[8, 256\]; must be \[9, 256\]"),
         ([Dense(SIZE, 8, "Tanh")], {"in_features": 0}, "in_features"),
+        ([Dense(SIZE, SIZE, "Tanh", seed=i) for i in range(5)], {}, "at most 4 Dense modules"),
         ([Dense(SIZE, 8, "Tanh", bias=False)], {"bias": True}, "linear.bias"),
     ],
 )

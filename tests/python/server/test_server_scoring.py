@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,6 +68,37 @@ def test_classes(server: LiveServer, models: dict[str, Any], path: str) -> None:
     assert [each["probs"] for each in raw["data"]] == [each.probs for each in logits]
     (one,) = server.post(path, {"model": "classes", "input": TEXTS[0]}).json()["data"]
     assert one == answer["data"][0]
+
+
+def test_a_chat_is_classified(tmp_path: Path) -> None:
+    folder = folders.make_classifier("tiny-qwen2", tmp_path)
+    (folder / "chat_template.jinja").write_text(
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}<|sep|>{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    chat = [{"role": "user", "content": QUERY}, {"role": "assistant", "content": TEXTS[0]}]
+    with MLCEngine(folder, "cpu", **SETTINGS) as engine:
+        expected = [
+            engine.classify(engine.render_chat(chat, add_generation_prompt=adds).token_ids)[0].probs
+            for adds in (False, True)
+        ]
+    made = LiveServer({"reward": AsyncMLCEngine(folder, "cpu", mode="server", **SETTINGS)})
+    try:
+        for more, probs in (({}, expected[0]), ({"add_generation_prompt": True}, expected[1])):
+            response = made.post(CLASSIFY, {"messages": chat, **more})
+            assert response.status_code == 200, response.text
+            assert response.json()["data"][0]["probs"] == probs
+        for wrong, param in (
+            ({"messages": []}, "messages"),
+            ({"messages": 3}, "messages"),
+            ({"messages": chat, "input": "x"}, "messages"),
+            ({"messages": chat, "chat_template": "x"}, "chat_template"),
+        ):
+            refused = made.post(CLASSIFY, wrong)
+            assert refused.status_code == 400, refused.text
+            assert error_of(refused)["param"] == param
+    finally:
+        made.stop()
 
 
 @pytest.mark.parametrize("name", ["cross", "qwen3", "demo"])
