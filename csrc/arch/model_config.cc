@@ -36,36 +36,6 @@ struct NamedModel {
   bool has_classes = false;
 };
 
-// The row of a family by the name of its decoder alone, such as Qwen3Model, which checkpoints of
-// models that embed texts have. Null if it is none.
-const ArchSpec* FindDecoder(std::string_view name) {
-  for (const std::string_view ending : {"TextModel", "Model"}) {
-    if (!name.ends_with(ending)) continue;
-    const std::string family(name.substr(0, name.size() - ending.size()));
-    for (const char* const head : {"ForCausalLM", "LMHeadModel"}) {
-      if (const ArchSpec* const arch = FindArchitecture(family + head)) return arch;
-    }
-  }
-  return nullptr;
-}
-
-// The row of a family by the name of its classifier, such as Qwen3ForSequenceClassification, which
-// has a matrix for classes in place of the head. Null if it is none.
-const ArchSpec* FindClassifier(std::string_view name, bool has_sections) {
-  for (const std::string_view ending :
-       {"TextForSequenceClassification", "ForSequenceClassification"}) {
-    if (!name.ends_with(ending)) continue;
-    const std::string family(name.substr(0, name.size() - ending.size()));
-    const ArchSpec* const whole =
-        has_sections ? FindArchitecture(family + "ForConditionalGeneration") : nullptr;
-    if (whole != nullptr) return whole;
-    for (const char* const head : {"ForCausalLM", "LMHeadModel"}) {
-      if (const ArchSpec* const arch = FindArchitecture(family + head)) return arch;
-    }
-  }
-  return nullptr;
-}
-
 NamedModel ReadArchitecture(const ConfigFields& root) {
   const std::vector<std::string> names = root.Strings("architectures");
   std::string list;

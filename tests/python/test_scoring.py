@@ -188,6 +188,16 @@ def test_qwen3_reranker_as_published(qwen3: Path) -> None:
         assert engine.completions.create(prompt="x", max_tokens=1).choices
 
 
+@pytest.mark.emulated(slow=True)
+def test_every_device_says_the_same(device: dict[str, Any], qwen3: Path) -> None:
+    settings: dict[str, Any] = {"classifier_from_token": ["no", "yes"], **SETTINGS}
+    with MLCEngine(qwen3, **device, **settings) as engine:
+        found = scores(engine, QUERY, DOCUMENTS[:2], use_activation=False)
+    for each, text in zip(found, DOCUMENTS, strict=False):
+        no, yes = folders.next_logits(qwen3, folders.qwen3_ids(QUERY, text), ["no", "yes"])
+        assert abs(each - (yes - no)) < 1e-3
+
+
 @pytest.mark.parametrize(
     ("fields", "tokens", "weights"),
     [
