@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "checkpoint/dense_layers.h"
 #include "engine_adapters.h"
 #include "engine_debug.h"
 #include "engine_grammars.h"
@@ -88,6 +89,8 @@ class EngineImpl final : public Engine {
   void CreatePrefixCache();
   std::optional<int64_t> MaxPinnedLength() const;  // see RequestLimits
   std::optional<int64_t> MaxWholeRows() const;     // see RequestLimits
+  int64_t EmbeddingSize() const;                   // likewise
+  int64_t NumClasses() const;                      // likewise
   // Throws InvalidRequest when it is off.
   PrefixCache& RequirePrefixCache();
   void Compute();
@@ -225,6 +228,18 @@ std::optional<int64_t> EngineImpl::MaxPinnedLength() const {
 }
 
 // Decoding sequences may take a row each of every step.
+int64_t EngineImpl::EmbeddingSize() const {
+  const DenseLayers* const layers = loaded_.defaults.embedding.layers.get();
+  const int64_t hidden_size = loaded_.model->metadata().hidden_size;
+  return layers == nullptr || hidden_size == 0 ? hidden_size : layers->output_size();
+}
+
+int64_t EngineImpl::NumClasses() const {
+  const DenseLayers* const classifier = loaded_.defaults.embedding.classifier.get();
+  const bool has_states = loaded_.model->metadata().hidden_size > 0;
+  return classifier == nullptr || !has_states ? 0 : classifier->output_size();
+}
+
 std::optional<int64_t> EngineImpl::MaxWholeRows() const {
   const std::optional<int64_t>& most = loaded_.model->metadata().max_whole_rows;
   if (!most) return std::nullopt;
@@ -447,7 +462,8 @@ RequestLimits EngineImpl::request_limits() const {
           .length_reason = loaded_.length_reason,
           .max_pinned_length = MaxPinnedLength(),
           .generates = loaded_.model->metadata().generates,
-          .embedding_size = loaded_.model->metadata().hidden_size,
+          .embedding_size = EmbeddingSize(),
+          .num_classes = NumClasses(),
           .input_size = loaded_.model->metadata().input_size,
           .row_positions = loaded_.model->metadata().row_positions,
           .max_whole_rows = MaxWholeRows(),

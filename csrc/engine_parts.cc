@@ -8,6 +8,7 @@
 #include "checkpoint/model_defaults.h"
 #include "config/device.h"
 #include "config/speculation_checks.h"
+#include "engine_classifier.h"
 #include "mlc_native/detail/page.h"
 #include "model_files/model_files.h"
 #include "models/draft_head.h"
@@ -186,6 +187,8 @@ EngineParts LoadParts(const EngineConfig& config, const EngineOptions& options) 
   source.progress = options.load_progress;
   source.log = options.log;
   parts.model = LoadModel(source);
+  parts.defaults.embedding.classifier = LoadClassifier(config, parts.token_table.get());
+  CheckPooledLayers(parts.defaults.embedding, parts.model->metadata());
   ModelMetadata needs = parts.model->metadata();
   parts.draft_model = LoadDraftModel(with_threads, std::move(source), parts);
   if (parts.draft_model != nullptr) {

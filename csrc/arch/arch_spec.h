@@ -154,6 +154,13 @@ std::string MlcModelTypeList();                               // "llama, ..."
 
 std::span<const ArchSpec> SupportedArchitectures();
 const ArchSpec* FindArchitecture(std::string_view architecture);  // nullptr: not supported
+// The row of a family by the name of its decoder alone, such as Qwen3Model, which checkpoints of
+// models that embed texts have. nullptr: it is none.
+const ArchSpec* FindDecoder(std::string_view architecture);
+// The row of a family by the name of its classifier, such as Qwen3ForSequenceClassification, which
+// has a matrix for classes in place of the head. `has_sections`: the text model has a part of the
+// config.json of its own. nullptr: it is none.
+const ArchSpec* FindClassifier(std::string_view architecture, bool has_sections);
 // The row of the same architecture for a section of this model_type.
 const ArchSpec* RowOfText(const ArchSpec* row, std::string_view model_type);
 std::string SupportedArchitectureList();  // "LlamaForCausalLM, ..."

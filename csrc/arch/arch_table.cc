@@ -1,5 +1,7 @@
 // The table of families (arch_spec.h), and how they are found.
 #include <algorithm>
+#include <string>
+#include <string_view>
 
 #include "arch/afmoe_rows.h"
 #include "arch/arch_spec.h"
@@ -197,6 +199,14 @@ constexpr MlcFamily kMlcFamilies[] = {
     {"gemma3_text", "Gemma3ForCausalLM", kSeparateQkvFusedFfn},
 };
 
+// The row of a family that generates, by the family's part of the name.
+const ArchSpec* FindGenerator(const std::string& family) {
+  for (const char* const head : {"ForCausalLM", "LMHeadModel"}) {
+    if (const ArchSpec* const arch = FindArchitecture(family + head)) return arch;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 const MlcFamily* FindMlcFamily(std::string_view model_type) {
@@ -221,6 +231,28 @@ const ArchSpec* FindArchitecture(std::string_view architecture) {
       std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
                    [&](const ArchSpec& spec) { return spec.architecture == architecture; });
   return it == std::end(kArchitectures) ? nullptr : it;
+}
+
+const ArchSpec* FindDecoder(std::string_view name) {
+  for (const std::string_view ending : {"TextModel", "Model"}) {
+    if (!name.ends_with(ending)) continue;
+    const std::string family(name.substr(0, name.size() - ending.size()));
+    if (const ArchSpec* const arch = FindGenerator(family)) return arch;
+  }
+  return nullptr;
+}
+
+const ArchSpec* FindClassifier(std::string_view name, bool has_sections) {
+  for (const std::string_view ending :
+       {"TextForSequenceClassification", "ForSequenceClassification"}) {
+    if (!name.ends_with(ending)) continue;
+    const std::string family(name.substr(0, name.size() - ending.size()));
+    const ArchSpec* const whole =
+        has_sections ? FindArchitecture(family + "ForConditionalGeneration") : nullptr;
+    if (whole != nullptr) return whole;
+    if (const ArchSpec* const arch = FindGenerator(family)) return arch;
+  }
+  return nullptr;
 }
 
 const ArchSpec* RowOfText(const ArchSpec* row, std::string_view model_type) {

@@ -6,7 +6,6 @@
 
 #include "arch/rope_config.h"
 #include "arch/unsupported.h"
-#include "checkpoint/model_defaults.h"
 #include "mlc_native/config.h"
 #include "model_files/model_files.h"
 #include "support/config_fields.h"
@@ -34,20 +33,8 @@ struct NamedModel {
   const ArchSpec* arch = nullptr;
   const ImageModel* image_model = nullptr;
   bool has_head = true;
+  bool has_classes = false;
 };
-
-// The row of a family by the name of its decoder alone, such as Qwen3Model, which checkpoints of
-// models that embed texts have. Null if it is none.
-const ArchSpec* FindDecoder(std::string_view name) {
-  for (const std::string_view ending : {"TextModel", "Model"}) {
-    if (!name.ends_with(ending)) continue;
-    const std::string family(name.substr(0, name.size() - ending.size()));
-    for (const char* const head : {"ForCausalLM", "LMHeadModel"}) {
-      if (const ArchSpec* const arch = FindArchitecture(family + head)) return arch;
-    }
-  }
-  return nullptr;
-}
 
 NamedModel ReadArchitecture(const ConfigFields& root) {
   const std::vector<std::string> names = root.Strings("architectures");
@@ -56,6 +43,9 @@ NamedModel ReadArchitecture(const ConfigFields& root) {
     if (const ArchSpec* arch = FindArchitecture(name)) return {.arch = arch};
     if (const ImageModel* model = FindImageModel(name)) return {.image_model = model};
     if (const ArchSpec* arch = FindDecoder(name)) return {.arch = arch, .has_head = false};
+    if (const ArchSpec* arch = FindClassifier(name, root.HasObject("text_config"))) {
+      return {.arch = arch, .has_head = false, .has_classes = true};
+    }
     list += (list.empty() ? "" : ", ") + name;
   }
   if (names.empty()) {
@@ -375,6 +365,7 @@ ModelConfig ReadHuggingFaceConfig(const std::string& folder, int64_t longest) {
   if (named.reads_mrope) config.num_image_layers = NumImageLayers(root, std::ssize(config.layers));
   if (!model.has_head) {  // the embeddings stand in for it, which take no memory of their own
     config.has_head = false;
+    config.has_classes = model.has_classes;
     config.tie_word_embeddings = true;
     config.head_bias = false;
   }

@@ -186,7 +186,8 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   bool has_post_norms = true;    // those of the family
   bool parallel_blocks = false;  // both blocks of a layer read the norm in front of attention
   bool tie_word_embeddings = false;
-  bool has_head = true;  // false: the checkpoint has none, so that logits mean nothing
+  bool has_head = true;      // false: the checkpoint has none, so that logits mean nothing
+  bool has_classes = false;  // it has a matrix from the last state to logits of classes
   RowSight sight = RowSight::kBefore;
   float embedding_scale = 1;  // see EmbeddingScale
   // The first layers, behind each of which a part of a row in place of a token is added (DeepStack

@@ -231,6 +231,8 @@ void BindConfig(nb::module_& m) {
               "False: the model embeds texts only: it has no head, or attends in both directions.")
       .def_ro("embedding_size", &RequestLimits::embedding_size,
               "Numbers of an embedding; 0: the model gives none.")
+      .def_ro("num_classes", &RequestLimits::num_classes,
+              "Of texts that are classified; 0: the model has none.")
       .def_ro("input_size", &RequestLimits::input_size,
               "Numbers of a row in place of a token; 0: the model takes tokens only.")
       .def_ro("row_positions", &RequestLimits::row_positions,

@@ -103,14 +103,15 @@ void BindEngine(nb::module_& m) {
           "create_embedding_request",
           [](const PyEngine& self, std::string id, const std::vector<int64_t>& token_ids,
              const std::optional<std::string>& pooling, std::optional<int64_t> dimensions,
-             std::optional<bool> normalize, const GenerationConfig& service,
-             const PlacedRows& rows) {
+             std::optional<bool> normalize, const GenerationConfig& service, const PlacedRows& rows,
+             bool classify) {
             return CreateEngineEmbeddingRequest(*self.engine, std::move(id), token_ids, pooling,
-                                                dimensions, normalize, service, rows);
+                                                dimensions, normalize, service, rows, classify);
           },
           "id"_a, "token_ids"_a, "pooling"_a, "dimensions"_a, "normalize"_a, "service"_a.lock(),
-          "embeddings"_a = PlacedRows(),
-          "A request for the embedding of the tokens; None is what the model folder says. Raises "
+          "embeddings"_a = PlacedRows(), "classify"_a = false,
+          "A request for the embedding of the tokens, or for the logits of their classes; None is "
+          "what the model folder says. Raises "
           "InvalidRequest.")
       .def(
           "add_request",

@@ -85,13 +85,17 @@ std::shared_ptr<Request> CreateEngineRequest(AnyEngine& engine, std::string id,
       std::move(id), RequestInputs(token_ids, rows), std::move(own_config), begins_turn, stop));
 }
 
-// The same for a request that embeds its tokens; None is what the model folder says.
+// The same for a request that embeds its tokens, or classifies them; None is what the model folder
+// says.
 template <typename AnyEngine>
-std::shared_ptr<Request> CreateEngineEmbeddingRequest(
-    AnyEngine& engine, std::string id, const std::vector<int64_t>& token_ids,
-    const std::optional<std::string>& pooling, std::optional<int64_t> dimensions,
-    std::optional<bool> normalize, const GenerationConfig& service, const PlacedRows& rows) {
-  EmbeddingConfig config{.dimensions = dimensions, .normalize = normalize};
+std::shared_ptr<Request> CreateEngineEmbeddingRequest(AnyEngine& engine, std::string id,
+                                                      const std::vector<int64_t>& token_ids,
+                                                      const std::optional<std::string>& pooling,
+                                                      std::optional<int64_t> dimensions,
+                                                      std::optional<bool> normalize,
+                                                      const GenerationConfig& service,
+                                                      const PlacedRows& rows, bool classify) {
+  EmbeddingConfig config{.dimensions = dimensions, .normalize = normalize, .classify = classify};
   if (pooling) config.pooling = ParsePooling(*pooling);
   std::optional<ReleasedGil> release;
   if (!rows.empty()) release.emplace();

@@ -313,7 +313,8 @@ std::string HostEngine::Info() const {
       .Add("vocab_size", model->limits.vocab_size)
       .Add("max_sequence_length", model->limits.max_sequence_length)
       .Add("generates", model->limits.generates)
-      .Add("embedding_size", model->limits.embedding_size);
+      .Add("embedding_size", model->limits.embedding_size)
+      .Add("num_classes", model->limits.num_classes);
   const EmbeddingDefaults& embedding = model->limits.embedding;
   json.Name("pooling");
   if (embedding.refusal.empty()) {

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "checkpoint/gguf.h"
-#include "checkpoint/model_defaults.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_cache.h"
 #include "mlc_native/config.h"

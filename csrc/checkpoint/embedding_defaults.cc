@@ -2,10 +2,18 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
+#include <memory>
+#include <optional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/dense_layers.h"
 #include "model_files/model_files.h"
 #include "support/config_fields.h"
+#include "support/error.h"
 
 namespace mlc_native {
 namespace {
@@ -15,6 +23,8 @@ constexpr char kModules[] = "modules.json";
 constexpr int64_t kMeanOfGguf = 1;
 constexpr int64_t kLastOfGguf = 3;
 constexpr int64_t kLastTypeOfGguf = 4;
+
+constexpr char kScoringModule[] = "LogitScore";
 
 // "sentence_transformers.models.Pooling" and "sentence_transformers.models.pooling.Pooling" are
 // "Pooling".
@@ -62,11 +72,61 @@ void ReadPooling(const ConfigFields& config, const std::string& name, EmbeddingD
   }
 }
 
+// A Dense module in this folder; nullopt with a refusal if it is of a kind that is not supported.
+std::optional<DenseLayer> ReadDense(const std::string& folder, const std::string& name,
+                                    EmbeddingDefaults* defaults) {
+  constexpr int64_t kMaxDenseSize = 1 << 20;
+  const std::string path = folder + '/' + name;
+  const auto refuse = [&](const std::string& what) {
+    defaults->refusal = name + what;
+    return std::nullopt;
+  };
+  for (const char* const file : {"/config.json", "/model.safetensors"}) {
+    if (!HasModelFile(path + file)) return refuse(file + std::string(" does not exist"));
+  }
+  const ConfigFields config = ConfigFields::ReadFile(path + "/config.json");
+  for (const char* const field : {"module_input_name", "module_output_name"}) {
+    const std::string value = config.String(field, "sentence_embedding");
+    if (value != "sentence_embedding") return refuse("/config.json reads or writes " + value);
+  }
+  const std::string function = config.String("activation_function", "torch.nn.Tanh");
+  const std::optional<DenseActivation> activation = FindDenseActivation(function);
+  if (!activation) return refuse(" has the activation " + function.substr(0, 64));
+  const Checkpoint checkpoint(path);
+  DenseLayer layer{.input_size = config.Integer("in_features", std::nullopt, 1, kMaxDenseSize),
+                   .activation = *activation};
+  const int64_t outputs = config.Integer("out_features", std::nullopt, 1, kMaxDenseSize);
+  layer.weight = ReadDenseMatrix(checkpoint, "linear.weight", outputs, layer.input_size);
+  if (config.Bool("bias", true)) layer.bias = ReadDenseVector(checkpoint, "linear.bias", outputs);
+  return layer;
+}
+
+// Each takes what the one before it gives, and so few multiply that no number is beyond a double.
+// Throws LoadError.
+void CheckChain(const std::string& path, const std::vector<DenseLayer>& layers) {
+  constexpr size_t kMaxDense = 4;
+  if (layers.size() > kMaxDense) {
+    throw LoadError("modules.json", path + ": at most " + std::to_string(kMaxDense) +
+                                        " Dense modules are supported, got " +
+                                        std::to_string(layers.size()));
+  }
+  for (size_t i = 1; i < layers.size(); ++i) {
+    const int64_t given = layers[i - 1].output_size();
+    if (layers[i].input_size == given) continue;
+    throw LoadError("modules.json", path + ": a Dense module has \"in_features\" " +
+                                        std::to_string(layers[i].input_size) +
+                                        " behind one that gives " + std::to_string(given));
+  }
+}
+
 EmbeddingDefaults ReadModules(const std::string& folder, const std::string& path) {
   EmbeddingDefaults defaults{.normalize = false};
+  std::vector<DenseLayer> layers;
+  bool is_pooled = false;
   for (const ConfigFields& module : ConfigFields::ReadListFile(path)) {
     const std::string kind = KindOf(module);
     if (kind == "Pooling") {
+      is_pooled = true;
       const std::string name = FolderOf(module) + "/config.json";
       const std::string config = folder + '/' + name;
       if (HasModelFile(config)) {
@@ -76,14 +136,37 @@ EmbeddingDefaults ReadModules(const std::string& folder, const std::string& path
       }
     } else if (kind == "Normalize") {
       defaults.normalize = true;
-    } else if (kind != "Transformer") {
+    } else if (kind == "Dense" && is_pooled && !defaults.normalize) {
+      std::optional<DenseLayer> layer = ReadDense(folder, FolderOf(module), &defaults);
+      if (layer) layers.push_back(std::move(*layer));
+    } else if (kind != "Transformer" && kind != "Dropout") {
       defaults.refusal = std::string(kModules) + " has a module \"" + kind.substr(0, 64) + '"';
     }
   }
+  if (!defaults.refusal.empty() || layers.empty()) return defaults;
+  CheckChain(path, layers);
+  defaults.layers = std::make_shared<const DenseLayers>(std::move(layers));
   return defaults;
 }
 
 }  // namespace
+
+std::vector<int32_t> ReadScoredTokens(const std::string& model_path) {
+  constexpr int64_t kMaxId = std::numeric_limits<int32_t>::max();
+  const std::string modules = model_path + '/' + kModules;
+  if (!HasModelFile(modules)) return {};
+  for (const ConfigFields& module : ConfigFields::ReadListFile(modules)) {
+    if (KindOf(module) != kScoringModule) continue;
+    const ConfigFields config =
+        ConfigFields::ReadFile(model_path + '/' + FolderOf(module) + "/config.json");
+    const auto id = [&](const char* field) {
+      return static_cast<int32_t>(config.Integer(field, std::nullopt, 0, kMaxId));
+    };
+    if (!config.Has("false_token_id")) return {id("true_token_id")};
+    return {id("false_token_id"), id("true_token_id")};
+  }
+  return {};
+}
 
 EmbeddingDefaults ReadEmbeddingDefaults(const std::string& model_path) {
   const std::string modules = model_path + '/' + kModules;

@@ -126,12 +126,6 @@ ConfigFields ReadGenerationFields(const fs::path& config_path) {
 
 }  // namespace
 
-bool IsMlcFolder(const std::string& folder) {
-  std::error_code ignored;
-  return fs::exists(fs::path(folder) / kMlcConfig, ignored) &&
-         !fs::exists(fs::path(folder) / "config.json", ignored);
-}
-
 ModelDefaults ReadModelDefaults(const std::string& model_path) {
   const fs::path folder(model_path);
   std::error_code error;

@@ -8,9 +8,6 @@
 
 namespace mlc_native {
 
-// Returns whether the folder has MLC-LLM's form: mlc-chat-config.json, and no config.json.
-bool IsMlcFolder(const std::string& folder);
-
 // Of generation_config.json, these fields count: eos_token_id, max_new_tokens and min_new_tokens;
 // with do_sample true temperature, top_p, top_k, min_p and repetition_penalty; do_sample false is
 // temperature 0, with repetition_penalty. Throws LoadError when a file is missing or damaged.

@@ -71,6 +71,10 @@ std::string GgufOf(const std::string& model) {
   return OnlyGgufIn(folder);
 }
 
+bool IsMlcFolder(const std::string& folder) {
+  return IsThere(folder + "/mlc-chat-config.json") && !IsThere(folder + "/config.json");
+}
+
 bool HasModelFile(const std::string& path) {
   if (IsThere(path)) return true;
   const std::string gguf = GgufBehind(path);

@@ -22,6 +22,9 @@ MLC_NATIVE_PRIVATE_API std::string GgufOf(const std::string& model);
 // Whether the path names such a text, or a file.
 MLC_NATIVE_PRIVATE_API bool HasModelFile(const std::string& path);
 
+// Whether the folder has MLC-LLM's form: mlc-chat-config.json, and no config.json.
+MLC_NATIVE_PRIVATE_API bool IsMlcFolder(const std::string& folder);
+
 // The text, which is no file; nullopt: the path is not one of a GGUF file. Throws LoadError. Lists
 // named `skipped_list` may be left out.
 MLC_NATIVE_PRIVATE_API std::optional<std::string> GgufText(const std::string& path,

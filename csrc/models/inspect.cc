@@ -9,7 +9,6 @@
 
 #include "arch/model_config.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/model_defaults.h"
 #include "kernels/packed_format.h"
 #include "model_files/gguf_file.h"
 #include "model_files/model_files.h"

@@ -174,8 +174,26 @@ void CheckEmbedding(const EmbeddingConfig& embedding, const RequestLimits& limit
     throw InvalidRequest("dimensions",
                          OutOfRangeMessage("dimensions", dimensions,
                                            "in [1, " + std::to_string(limits.embedding_size) +
-                                               "], the size of the model's hidden states"));
+                                               "], the size of the model's embeddings"));
   }
+}
+
+// The logits of classes are made of the last token's state.
+EmbeddingConfig ResolvedForClasses(const EmbeddingConfig& embedding, const RequestLimits& limits) {
+  if (limits.num_classes == 0) {
+    throw InvalidRequest(
+        "model",
+        "This model has no classes: it needs \"architectures\" that end in "
+        "ForSequenceClassification, or the setting \"classifier_from_token\" of the engine");
+  }
+  const auto refuse = [](const char* field) {
+    throw InvalidRequest(field, '"' + std::string(field) +
+                                    "\" is of embeddings; a text that is classified has none");
+  };
+  if (embedding.pooling) refuse("pooling");
+  if (embedding.dimensions) refuse("dimensions");
+  if (embedding.normalize) refuse("normalize");
+  return {.pooling = Pooling::kLast, .normalize = false, .classify = true};
 }
 
 // With what the model's folder says where the request says nothing.
@@ -272,12 +290,12 @@ void CheckRequest(const Request& request, const RequestLimits& limits) {
   if (request.embedding) {
     CheckEmbedding(*request.embedding, limits);
   } else if (!limits.generates) {
-    throw InvalidRequest("model",
-                         limits.whole_prompts
-                             ? "This model attends in both directions, as its config.json says: it "
-                               "embeds texts and generates none"
-                             : "This model has no head, as its \"architectures\" say: it embeds "
-                               "texts and generates none");
+    throw InvalidRequest(
+        "model",
+        std::string("This model ") +
+            (limits.whole_prompts ? "attends in both directions, as its config.json says: it "
+                                  : "has no head, as its \"architectures\" say: it ") +
+            (limits.num_classes > 0 ? "classifies" : "embeds") + " texts and generates none");
   }
   if (request.generation_cfg.n > MaxAnswers(limits)) {
     throw InvalidRequest("n", "\"n\" must be in [1, " + std::to_string(MaxAnswers(limits)) +
@@ -305,7 +323,10 @@ RequestPtr CreateEmbeddingRequest(std::string id, std::vector<Data> inputs,
                                   const EmbeddingConfig& embedding, const GenerationConfig& service,
                                   const RequestLimits& limits, const CompleteRequest& complete) {
   const auto request = NewRequest(std::move(id), std::move(inputs), ServiceOf(service), limits);
-  request->embedding = Resolved(embedding, limits.embedding);
+  request->embedding = embedding.classify ? ResolvedForClasses(embedding, limits)
+                                          : Resolved(embedding, limits.embedding);
+  request->pooled_layers =
+      embedding.classify ? limits.embedding.classifier : limits.embedding.layers;
   CheckRequest(*request, limits);
   PlaceRope(request.get());
   if (complete) complete(request.get());

@@ -65,9 +65,11 @@ struct Request : std::enable_shared_from_this<Request> {
   // The answer is a turn of a chat, thus a text of its own: it loses the leading space that the
   // tokenizer's decoder strips from texts. A continuation of the prompt keeps it.
   bool begins_turn = false;
-  // The prompt is embedded: resolved, with all fields but `dimensions`. generation_cfg then has
-  // what concerns the service alone.
+  // The prompt is embedded or classified: resolved, with all fields but `dimensions`.
+  // generation_cfg then has what concerns the service alone.
   std::optional<EmbeddingConfig> embedding;
+  // What the pooled state goes through; null: nothing.
+  std::shared_ptr<const DenseLayers> pooled_layers;
   // What generation_cfg.response_format became, and the tokens that it was compiled for. Null when
   // the answer is not constrained.
   std::shared_ptr<const CompiledGrammar> grammar;

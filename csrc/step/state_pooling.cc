@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <limits>
 #include <span>
 
+#include "checkpoint/dense_layers.h"
 #include "engine_state.h"
 #include "request/scheduler.h"
 #include "step/sequence_life.h"
@@ -79,19 +81,25 @@ void StatePooling::Add(const StepBatch::Pooled& pooled, const float* states) {
 }
 
 std::vector<float> EmbeddingOf(const RequestStateEntry& entry) {
-  const EmbeddingConfig& config = *entry.rstate->request->embedding;
-  const bool is_mean = config.pooling == Pooling::kMean;
-  double divisor = is_mean ? static_cast<double>(entry.rstate->request->prompt_len()) : 1;
-  std::span<const double> sums(entry.pooled);
-  if (config.dimensions) sums = sums.first(static_cast<size_t>(*config.dimensions));
+  const Request& request = *entry.rstate->request;
+  const EmbeddingConfig& config = *request.embedding;
+  std::vector<double> state = entry.pooled;
+  if (config.pooling == Pooling::kMean) {
+    for (double& value : state) value /= static_cast<double>(request.prompt_len());
+  }
+  if (request.pooled_layers != nullptr) state = request.pooled_layers->Apply(state);
+  if (config.dimensions) state.resize(static_cast<size_t>(*config.dimensions));
+  double divisor = 1;
   if (*config.normalize) {
     double squares = 0;
-    for (const double sum : sums) squares += sum * sum;
+    for (const double value : state) squares += value * value;
     if (squares > 0) divisor = std::sqrt(squares);
   }
-  std::vector<float> embedding(sums.size());
-  std::ranges::transform(sums, embedding.begin(),
-                         [=](double sum) { return static_cast<float>(sum / divisor); });
+  std::vector<float> embedding(state.size());
+  constexpr double kMax = std::numeric_limits<float>::max();
+  std::ranges::transform(state, embedding.begin(), [=](double value) {
+    return static_cast<float>(std::clamp(value / divisor, -kMax, kMax));
+  });
   return embedding;
 }
 

@@ -42,7 +42,8 @@ class StatePooling {
   std::vector<float> states_;  // [max_rows, hidden_size] of the step that is collected
 };
 
-// The embedding of a sequence that is_embedded, as its request asks for it.
+// The embedding of a sequence that is_embedded, or the logits of its classes, as its request asks
+// for it.
 std::vector<float> EmbeddingOf(const RequestStateEntry& entry);
 
 }  // namespace mlc_native

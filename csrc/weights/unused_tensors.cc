@@ -121,6 +121,7 @@ std::vector<std::string> FindUnused(const ModelConfig& config, const WeightSet& 
     const bool known =
         used.contains(entry.tensor) || IsKnownBuffer(name) ||
         (config.draft_head && (name == "d2t" || name == "t2d")) || weights.IsEmptyBias(entry) ||
+        (config.has_classes && name.starts_with("score.")) ||
         (config.tie_word_embeddings && name.ends_with(heads.front())) ||
         (!of_head.empty() && name.starts_with(of_head)) || IsOfIgnoredPart(config, name) ||
         IsNormOfExperts(config, name) || IsOfSharedKeys(config, name);

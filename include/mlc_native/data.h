@@ -34,6 +34,7 @@ struct RequestLimits {
   std::optional<int64_t> max_pinned_length = {};
   bool generates = true;       // false: it has no head, or whole_prompts, and embeds texts only
   int64_t embedding_size = 0;  // numbers of an embedding; 0: the model gives none
+  int64_t num_classes = 0;     // of texts that are classified; 0: the model has none
   int64_t input_size = 0;      // numbers of a row of EmbeddingData; 0: it takes tokens only
   bool row_positions = false;  // it takes EmbeddingData::positions
   std::optional<int64_t> max_whole_rows = {};  // of one EmbeddingData, if all are computed at once
@@ -160,8 +161,8 @@ struct RequestStreamOutput {
   // In the first output of a request whose prompt was scored (GenerationConfig::prompt_logprobs).
   // A request that ends before its prompt is computed never gets them.
   std::optional<PromptLogprobs> prompt_logprobs;
-  // In the only output of a request that embeds its prompt (Engine::CreateEmbeddingRequest), except
-  // the final one: [dimensions].
+  // In the only output of a request that embeds or classifies its prompt
+  // (Engine::CreateEmbeddingRequest), except the final one: [dimensions], or [num_classes].
   std::vector<float> embedding{};
   std::optional<RequestUsage> usage;  // of the final output
   std::string error_message;          // set when a sequence finished with kError

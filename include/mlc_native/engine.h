@@ -84,9 +84,10 @@ class MLC_NATIVE_API Engine {
   RequestPtr CreateRequest(std::string id, std::vector<Data> inputs,
                            GenerationConfig generation_cfg, bool begins_turn = false,
                            const std::stop_token& stop = {}) const;
-  // A validated request for the embedding of its inputs, which are served as a prompt; its answer
-  // is empty and ends with "stop". Of `service`, what it reads is truncate_prompt_tokens and the
-  // fields of VisitServiceFields. Throws InvalidRequest. Any thread.
+  // A validated request for the embedding of its inputs, or for the logits of their classes. They
+  // are served as a prompt; the answer is empty and ends with "stop". Of `service`, what it reads
+  // is truncate_prompt_tokens and the fields of VisitServiceFields. Throws InvalidRequest. Any
+  // thread.
   RequestPtr CreateEmbeddingRequest(std::string id, std::vector<Data> inputs,
                                     const EmbeddingConfig& embedding,
                                     const GenerationConfig& service = {}) const;

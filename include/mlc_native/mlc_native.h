@@ -174,9 +174,10 @@ MLCN_API int32_t mlcn_engine_cancel_all(mlcn_engine* engine, mlcn_error** error)
 /* A JSON object about the loaded model: "model", "device" (where it runs: "cpu" or "cuda:i";
  * "auto" if a "model_lib" chooses), "config" (all settings, with those that were inferred),
  * "vocab_size", "max_sequence_length", "has_tokenizer" and "has_chat_template". Since version 1.4
- * also "generates" (false: the model embeds texts only), "embedding_size" (numbers
- * of an embedding; 0: it gives none), and what embeddings are like whose requests do not say it:
- * "pooling" (null: a request has to name its own) and "normalize". */
+ * also "generates" (false: the model embeds texts only), "embedding_size" (numbers of an
+ * embedding; 0: it gives none), "num_classes" (of texts that are classified; 0: it has none),
+ * and what embeddings are like whose requests do not say it: "pooling" (null: a request has to name
+ * its own) and "normalize". */
 MLCN_API int32_t mlcn_engine_info(mlcn_engine* engine, char** json, size_t* length,
                                   mlcn_error** error);
 
@@ -284,7 +285,8 @@ typedef struct mlcn_submit_options {
  * Since version 1.4, a body with "input" (one text, or one list of token ids) asks for its
  * embedding: the output before the final one has it, MLCN_FINISH_STOP and no text. Such a body may
  * have "pooling" ("last" or "mean"), "dimensions", "normalize", "add_special_tokens" and what
- * concerns the service, such as "timeout_s"; those of answers are refused (docs/embedding.md). */
+ * concerns the service, such as "timeout_s"; those of answers are refused (docs/embedding.md). With
+ * "classify": true it asks for the logits of the model's classes in place of an embedding. */
 MLCN_API int32_t mlcn_submit(mlcn_engine* engine, const char* body, size_t body_length,
                              const mlcn_submit_options* options, mlcn_request** request,
                              mlcn_error** error);

@@ -95,6 +95,10 @@ class RequestLimits:
         """Numbers of an embedding; 0: the model gives none."""
 
     @property
+    def num_classes(self) -> int:
+        """Of texts that are classified; 0: the model has none."""
+
+    @property
     def input_size(self) -> int:
         """Numbers of a row in place of a token; 0: the model takes tokens only."""
 
@@ -489,9 +493,9 @@ class Engine:
         Validates, and compiles a grammar without the GIL. Raises InvalidRequest, InvalidConfig.
         """
 
-    def create_embedding_request(self, id: str, token_ids: Sequence[int], pooling: str | None, dimensions: int | None, normalize: bool | None, service: GenerationConfig, embeddings: Sequence[tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]] | tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None, 3), order='C', device='cpu', writable=False)], int]] = []) -> Request:
+    def create_embedding_request(self, id: str, token_ids: Sequence[int], pooling: str | None, dimensions: int | None, normalize: bool | None, service: GenerationConfig, embeddings: Sequence[tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]] | tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None, 3), order='C', device='cpu', writable=False)], int]] = [], classify: bool = False) -> Request:
         """
-        A request for the embedding of the tokens; None is what the model folder says. Raises InvalidRequest.
+        A request for the embedding of the tokens, or for the logits of their classes; None is what the model folder says. Raises InvalidRequest.
         """
 
     def add_request(self, request: Request) -> None: ...
@@ -561,9 +565,9 @@ class ThreadedEngine:
         Validates against the loaded model, and compiles a grammar without the GIL. Raises InvalidRequest, InvalidConfig.
         """
 
-    def create_embedding_request(self, id: str, token_ids: Sequence[int], pooling: str | None, dimensions: int | None, normalize: bool | None, service: GenerationConfig, embeddings: Sequence[tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]] | tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None, 3), order='C', device='cpu', writable=False)], int]] = []) -> Request:
+    def create_embedding_request(self, id: str, token_ids: Sequence[int], pooling: str | None, dimensions: int | None, normalize: bool | None, service: GenerationConfig, embeddings: Sequence[tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]] | tuple[int, Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None, 3), order='C', device='cpu', writable=False)], int]] = [], classify: bool = False) -> Request:
         """
-        A request for the embedding of the tokens; None is what the model folder says. Raises InvalidRequest.
+        A request for the embedding of the tokens, or for the logits of their classes; None is what the model folder says. Raises InvalidRequest.
         """
 
     def add_request(self, request: Request) -> None: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
@@ -13,13 +13,21 @@ from typing import Any, Self, TypeVar, Unpack
 from mlc_native import _core
 from mlc_native._core import AdapterInfo, Cancellation, PinnedPrefix
 from mlc_native.errors import EngineTerminatedError
-from mlc_native.protocol.embeddings import EmbeddingResponse
+from mlc_native.protocol.embeddings import EmbeddingRequest
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
+from mlc_native.protocol.scoring import (
+    Classification,
+    ClassificationArguments,
+    ClassificationRequest,
+    ComparisonArguments,
+    RerankResponse,
+    Score,
+)
 from mlc_native.serve.arguments import EngineSettings, GenerateArguments
 from mlc_native.serve.batch import Batch, Configs, GenerationResult, Items
 from mlc_native.serve.config import EngineConfig
-from mlc_native.serve.embeddings import AsyncEmbeddings, Portions
+from mlc_native.serve.embeddings import AsyncEmbeddings, PooledRequest, PooledResponse, Portions
 from mlc_native.serve.metrics import EngineMetrics
 from mlc_native.serve.model_setup import Mode, ModelSetup
 from mlc_native.serve.openai_engine import OpenAIEngine, PlannedCall, PreparedCall
@@ -28,6 +36,7 @@ from mlc_native.serve.openai_interface import (
     AsyncChat,
     AsyncChatCompletions,
     AsyncCompletions,
+    Prompts,
     RequestKind,
 )
 from mlc_native.serve.rendered_chat import (
@@ -41,6 +50,7 @@ from mlc_native.serve.request_processing import (
     Prompt,
     random_request_id,
 )
+from mlc_native.serve.scoring import Comparison, Pairs, Ranking
 from mlc_native.serve.streams import AsyncChunkStream, AsyncRequestStream, Outputs
 from mlc_native.serve.work_threads import WorkThreads, outcome_of, run_on_thread
 
@@ -103,7 +113,41 @@ class AsyncMLCEngine(OpenAIEngine):
     @property
     def embeddings(self) -> AsyncEmbeddings:
         """``await embeddings.create``."""
-        return AsyncEmbeddings(self._create_embeddings)
+        return AsyncEmbeddings(partial(self._create_pooled, EmbeddingRequest))
+
+    async def classify(
+        self, inputs: Prompts, **arguments: Unpack[ClassificationArguments]
+    ) -> list[Classification]:
+        """The same as ``MLCEngine.classify``."""
+        arguments_of_call = {"input": inputs, **arguments}
+        response = await self._create_pooled(ClassificationRequest, arguments_of_call, False)
+        data: list[Classification] = response.data
+        return data
+
+    async def score(
+        self,
+        text_1: str | Sequence[str],
+        text_2: str | Sequence[str],
+        **arguments: Unpack[ComparisonArguments],
+    ) -> list[Score]:
+        """The same as ``MLCEngine.score``."""
+        pairs = Pairs(("text_1", "text_2"), text_1, text_2)
+        plan = await self._work(self._compare, pairs, arguments)
+        return plan.score_response(await self._compute(plan)).data
+
+    async def rerank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        top_n: int | None = None,
+        *,
+        return_documents: bool = True,
+        **arguments: Unpack[ComparisonArguments],
+    ) -> RerankResponse:
+        """The same as ``MLCEngine.rerank``."""
+        ranking = Ranking(query, documents, top_n, return_documents=return_documents)
+        plan = await self._work(self._compare, ranking.pairs, arguments)
+        return ranking.response(plan, await self._compute(plan))
 
     async def generate(
         self,
@@ -243,8 +287,18 @@ class AsyncMLCEngine(OpenAIEngine):
     async def _create(self, kind: RequestKind, arguments: Arguments, is_body: bool) -> Any:
         return await self._answer(await self._prepared(self._plan, kind, arguments, is_body))
 
-    async def _create_embeddings(self, arguments: Arguments, is_body: bool) -> EmbeddingResponse:
-        call = await self._work(self._prepare_embeddings, arguments, is_body)
+    async def _compute(self, plan: Comparison) -> list[PooledResponse]:
+        """The responses to the calls of a plan."""
+        responses: list[PooledResponse] = []
+        for call in plan.calls:
+            with call.errors():
+                responses.append(await self._create_pooled(call.kind, call.fields, False))
+        return responses
+
+    async def _create_pooled(
+        self, kind: type[PooledRequest], arguments: Arguments, is_body: bool
+    ) -> Any:
+        call = await self._work(self._prepare_pooled, kind, arguments, is_body)
         portions = Portions(call.requests, call.setup.engine_config)
         stream_of = partial(self._stream, setup=call.setup, call_id=portions.call_id)
         outputs: list[Outputs] = []
@@ -252,8 +306,7 @@ class AsyncMLCEngine(OpenAIEngine):
         with self._preparations.entry(portions.call_id, cancellation):
             while portions:
                 outputs += [each async for each in portions.open(stream_of, cancellation)]
-        response: EmbeddingResponse = await self._work(call.responder.response, outputs)
-        return response
+        return await self._work(call.responder.response, outputs)
 
     async def _handle_chat_completion(
         self, request: ChatCompletionRequest, request_id: str | None = None

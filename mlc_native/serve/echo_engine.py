@@ -92,6 +92,9 @@ class EchoLimits:
     max_sequence_length: int
     length_reason: str = "the sizes of the mock engine"
     embedding_size: int = 0
+    num_classes: int = 0
+    input_size: int = 0
+    max_whole_rows: int | None = None
     pooling: str = "last"
 
 
@@ -314,7 +317,7 @@ class EchoEngine:
             tokens = tokens[-config.truncate_prompt_tokens :]
         return EchoRequest(id, [tokens], config)
 
-    def create_embedding_request(self, *_arguments: object) -> EchoRequest:
+    def create_embedding_request(self, *_arguments: object, **_keywords: object) -> EchoRequest:
         """Raises InvalidRequest: there are no hidden states."""
         raise invalid_request("model", f'the model_lib "{MOCK_ECHO}" embeds no texts')
 

@@ -1,12 +1,14 @@
-"""``engine.embeddings``: from inputs to requests of the engine, and from its outputs to OpenAI's
-response. For threads and for event loops.
+"""``engine.embeddings`` and ``engine.classify``: from inputs to requests of the engine, and from
+its outputs to the response. For threads and for event loops.
 """
 
 from __future__ import annotations
 
 import base64
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar, Unpack
 
 from mlc_native import _core
@@ -27,6 +29,12 @@ from mlc_native.protocol.embeddings import (
     EmbeddingUsage,
 )
 from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native.protocol.scoring import (
+    Classification,
+    ClassificationRequest,
+    ClassificationResponse,
+)
+from mlc_native.serve.class_labels import ClassLabels
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.embedding_prompts import EmbeddingPrompts
 from mlc_native.serve.model_setup import ModelSetup
@@ -41,20 +49,30 @@ from mlc_native.serve.responses import completion_usage
 from mlc_native.serve.streams import AddedText, Outputs
 
 StreamT = TypeVar("StreamT")
+# What becomes of the hidden states of inputs that are not answered.
+PooledRequest = EmbeddingRequest | ClassificationRequest
+PooledResponse = EmbeddingResponse | ClassificationResponse
+# Of the ids of requests that have none.
+ID_PREFIXES: dict[type[PooledRequest], str] = {
+    EmbeddingRequest: "embd",
+    ClassificationRequest: "classify",
+}
 
 
-def service_config(request: EmbeddingRequest) -> GenerationConfig:
+def service_config(request: PooledRequest) -> GenerationConfig:
     """What of a request concerns the service."""
     return GenerationConfig(**{name: getattr(request, name) for name in SERVICE_OPTIONS})
 
 
-def prompts_of(request: EmbeddingRequest, prompts: EmbeddingPrompts) -> list[Prompt]:
-    """The inputs, texts with the prompt of the request in front of them.
+def prompts_of(request: PooledRequest, prompts: EmbeddingPrompts) -> list[Prompt]:
+    """The inputs; texts that are embedded with the prompt of the request in front of them.
 
     Raises:
         InvalidRequest: there is no such prompt, or inputs are token ids and it is named.
     """
     inputs = request.inputs()
+    if isinstance(request, ClassificationRequest):
+        return list(inputs)
     if not isinstance(inputs[0], str):
         if request.prompt_name:
             raise invalid_request(
@@ -65,23 +83,20 @@ def prompts_of(request: EmbeddingRequest, prompts: EmbeddingPrompts) -> list[Pro
     return [prefix + str(text) for text in inputs]
 
 
-class EmbeddingOutputs:
+class PooledOutputs(ABC):
     """The outputs of all requests of a call, in any order, and the response that they make."""
 
-    def __init__(
-        self, request: EmbeddingRequest, model_name: str, request_ids: Sequence[str]
-    ) -> None:
-        self._request = request
-        self._model = request.model or model_name
+    def __init__(self, model: str, request_ids: Sequence[str]) -> None:
+        self._model = model
         self._ids = list(request_ids)
-        self._embeddings: dict[str, bytes] = {}
+        self._values: dict[str, bytes] = {}
         self._num_tokens = 0
 
     def add(
         self,
         request_id: str,
         usage_json: str | None,
-        embedding: bytes | None,
+        values: bytes | None,
         finish_reason: str | None,
     ) -> None:
         """Adds an output of a request.
@@ -91,33 +106,93 @@ class EmbeddingOutputs:
         """
         if usage_json is not None:
             self._num_tokens += completion_usage(usage_json).prompt_tokens
-        elif embedding is not None:
-            self._embeddings[request_id] = embedding
+        elif values is not None:
+            self._values[request_id] = values
         elif finish_reason not in (None, "error"):
             raise ended_early(request_id, str(finish_reason))
 
-    def response(self) -> EmbeddingResponse:
+    @property
+    def values(self) -> list[bytes]:
+        """The float32 numbers of each input. Requires: all requests have ended well."""
+        return [self._values[id_] for id_ in self._ids]
+
+    @property
+    def usage(self) -> EmbeddingUsage:
+        """The tokens of all inputs."""
+        return EmbeddingUsage(prompt_tokens=self._num_tokens, total_tokens=self._num_tokens)
+
+    @abstractmethod
+    def response(self) -> PooledResponse:
         """The response. Requires: all requests have ended well."""
-        data = [
-            Embedding(index=i, embedding=self._encoded(self._embeddings[id_]))
-            for i, id_ in enumerate(self._ids)
-        ]
-        usage = EmbeddingUsage(prompt_tokens=self._num_tokens, total_tokens=self._num_tokens)
-        return EmbeddingResponse(data=data, model=self._model, usage=usage)
-
-    def _encoded(self, numbers: bytes) -> list[float] | str:
-        if self._request.encoding_format == "base64":
-            return base64.b64encode(numbers).decode()
-        return array("f", numbers).tolist()
 
 
-class EmbeddingResponder:
-    """A Responder: makes the response from the outputs of all requests of a call."""
+class EmbeddingOutputs(PooledOutputs):
+    """Outputs that are embeddings."""
 
     def __init__(
         self, request: EmbeddingRequest, model_name: str, request_ids: Sequence[str]
     ) -> None:
-        self._outputs = EmbeddingOutputs(request, model_name, request_ids)
+        super().__init__(request.model or model_name, request_ids)
+        self._is_base64 = request.encoding_format == "base64"
+
+    def response(self) -> EmbeddingResponse:
+        """See PooledOutputs."""
+        data = [
+            Embedding(index=i, embedding=self._encoded(values))
+            for i, values in enumerate(self.values)
+        ]
+        return EmbeddingResponse(data=data, model=self._model, usage=self.usage)
+
+    def _encoded(self, numbers: bytes) -> list[float] | str:
+        if self._is_base64:
+            return base64.b64encode(numbers).decode()
+        return array("f", numbers).tolist()
+
+
+class ClassificationOutputs(PooledOutputs):
+    """Outputs that are the logits of classes."""
+
+    def __init__(
+        self,
+        request: ClassificationRequest,
+        model_name: str,
+        request_ids: Sequence[str],
+        labels: ClassLabels,
+    ) -> None:
+        super().__init__(request.model or model_name, request_ids)
+        self._use_activation = request.use_activation
+        self._labels = labels
+
+    def response(self) -> ClassificationResponse:
+        """See PooledOutputs. Raises InvalidRequest for an activation that is not supported."""
+        data = [self._classification(i, values) for i, values in enumerate(self.values)]
+        return ClassificationResponse(model=self._model, data=data, usage=self.usage)
+
+    def _classification(self, index: int, values: bytes) -> Classification:
+        logits = array("f", values).tolist()
+        likeliest = max(range(len(logits)), key=logits.__getitem__)
+        return Classification(
+            index=index,
+            label=self._labels.label(likeliest),
+            probs=self._labels.activated(logits) if self._use_activation else logits,
+            num_classes=len(logits),
+        )
+
+
+def outputs_of(
+    request: PooledRequest, setup: ModelSetup, request_ids: Sequence[str]
+) -> PooledOutputs:
+    """What takes the outputs of a call."""
+    if isinstance(request, ClassificationRequest):
+        return ClassificationOutputs(request, setup.name, request_ids, setup.class_labels)
+    return EmbeddingOutputs(request, setup.name, request_ids)
+
+
+class PooledResponder:
+    """A Responder: makes the response from the outputs of all requests of a call."""
+
+    def __init__(self, outputs: PooledOutputs) -> None:
+        self._outputs = outputs
 
     def opening(self) -> list[Any]:
         """See Responder; nothing is streamed."""
@@ -131,7 +206,7 @@ class EmbeddingResponder:
         """See Responder; nothing is streamed."""
         raise NotImplementedError
 
-    def response(self, outputs: list[Outputs]) -> EmbeddingResponse:
+    def response(self, outputs: list[Outputs]) -> PooledResponse:
         """See Responder. Raises EngineRequestError for a request that ended early."""
         for output, *_ in outputs:
             self._outputs.add(
@@ -184,10 +259,10 @@ def ended_early(request_id: str, finish_reason: str) -> EngineRequestError:
     return EngineRequestError(request_id, text, finish_reason)
 
 
-def embedding_requests(
+def pooled_requests(
     core: Any,
     setup: ModelSetup,
-    request: EmbeddingRequest,
+    request: PooledRequest,
     config: GenerationConfig,
     request_id: str,
 ) -> list[_core.Request]:
@@ -213,7 +288,7 @@ def embedding_requests(
         ]
         service = config.apply_to(_core.GenerationConfig())
         return [
-            _embedding_request(core, id_, tokens, request, service)
+            _pooled_request(core, id_, tokens, request, service)
             for id_, tokens in zip(ids_of_prompts(request_id, len(prompts)), token_ids, strict=True)
         ]
     except InvalidRequest as error:
@@ -223,18 +298,20 @@ def embedding_requests(
         raise invalid_request("input", text, error.code) from None
 
 
-def _embedding_request(
+def _pooled_request(
     core: Any,
     request_id: str,
     token_ids: list[int],
-    request: EmbeddingRequest,
+    request: PooledRequest,
     service: _core.GenerationConfig,
 ) -> _core.Request:
+    create = partial(core.create_embedding_request, request_id, token_ids)
+    created: _core.Request
+    if isinstance(request, ClassificationRequest):
+        created = create(None, None, None, service, classify=True)
+        return created
     try:
-        created: _core.Request = core.create_embedding_request(
-            *(request_id, token_ids, request.pooling, request.dimensions, request.normalize),
-            service,
-        )
+        created = create(request.pooling, request.dimensions, request.normalize, service)
     except TypeError:  # more than C++ has an integer for
         raise invalid_request(
             "dimensions", f'"dimensions" must be in [1, 2^63), got {shown(request.dimensions)}'

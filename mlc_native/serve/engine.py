@@ -7,20 +7,28 @@ requests and a responder, which makes chunks of their outputs; they differ in ho
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Unpack
 
 from mlc_native import _core
 from mlc_native._core import AdapterInfo, Cancellation, PinnedPrefix
-from mlc_native.protocol.embeddings import EmbeddingResponse
+from mlc_native.protocol.embeddings import EmbeddingRequest
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
+from mlc_native.protocol.scoring import (
+    Classification,
+    ClassificationArguments,
+    ClassificationRequest,
+    ComparisonArguments,
+    RerankResponse,
+    Score,
+)
 from mlc_native.serve.arguments import EngineSettings, GenerateArguments
 from mlc_native.serve.async_engine import AsyncMLCEngine as AsyncMLCEngine
 from mlc_native.serve.batch import Batch, Configs, GenerationResult, Items
 from mlc_native.serve.config import EngineConfig
-from mlc_native.serve.embeddings import Embeddings, Portions
+from mlc_native.serve.embeddings import Embeddings, PooledRequest, PooledResponse, Portions
 from mlc_native.serve.metrics import EngineMetrics
 from mlc_native.serve.model_setup import Mode, ModelSetup
 from mlc_native.serve.openai_engine import OpenAIEngine, PreparedCall
@@ -29,6 +37,7 @@ from mlc_native.serve.openai_interface import (
     Chat,
     ChatCompletions,
     Completions,
+    Prompts,
     RequestKind,
 )
 from mlc_native.serve.rendered_chat import (
@@ -42,6 +51,7 @@ from mlc_native.serve.request_processing import (
     Prompt,
     random_request_id,
 )
+from mlc_native.serve.scoring import Comparison, Pairs, Ranking
 from mlc_native.serve.streams import ChunkStream, Outputs, RequestStream
 
 
@@ -91,7 +101,76 @@ class MLCEngine(OpenAIEngine):
     @property
     def embeddings(self) -> Embeddings:
         """``embeddings.create``."""
-        return Embeddings(self._create_embeddings)
+        return Embeddings(partial(self._create_pooled, EmbeddingRequest))
+
+    def classify(
+        self, inputs: Prompts, **arguments: Unpack[ClassificationArguments]
+    ) -> list[Classification]:
+        """The classes of texts, by a model that was trained for it or has the setting
+        ``classifier_from_token``.
+
+        Args:
+            inputs: a text or token ids, or a list of them.
+            arguments: ``use_activation`` (False: the logits), ``add_special_tokens``,
+                ``truncate_prompt_tokens``, ``priority``, ``queue_timeout_s``, ``timeout_s``,
+                ``cache_salt``, ``adapter``, ``model``, ``request_id``.
+
+        Returns:
+            For each input the probabilities of all classes (``probs``) and the name of the
+            likeliest one (``label``).
+
+        Raises:
+            InvalidRequest: an argument is wrong, or the model has no classes.
+            QueueFull, EngineRequestError, EngineTerminatedError: see ``embeddings.create``.
+        """
+        arguments_of_call = {"input": inputs, **arguments}
+        response = self._create_pooled(ClassificationRequest, arguments_of_call, False)
+        data: list[Classification] = response.data
+        return data
+
+    def score(
+        self,
+        text_1: str | Sequence[str],
+        text_2: str | Sequence[str],
+        **arguments: Unpack[ComparisonArguments],
+    ) -> list[Score]:
+        """How well texts go together: what a reranker says, or the cosines of embeddings.
+
+        Args:
+            text_1: one text for all of ``text_2``, or as many: the queries.
+            text_2: a text or a list of texts: the documents.
+            arguments: ``instruction``, ``use_activation`` (False: the logits of a reranker),
+                ``truncate_prompt_tokens``, ``priority``, ``queue_timeout_s``, ``timeout_s``,
+                ``cache_salt``, ``adapter``, ``model``.
+
+        Raises:
+            InvalidRequest: an argument is wrong, or the model has several classes.
+            QueueFull, EngineRequestError, EngineTerminatedError: see ``embeddings.create``.
+        """
+        plan = self._compare(Pairs(("text_1", "text_2"), text_1, text_2), arguments)
+        return plan.score_response(self._compute(plan)).data
+
+    def rerank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        top_n: int | None = None,
+        *,
+        return_documents: bool = True,
+        **arguments: Unpack[ComparisonArguments],
+    ) -> RerankResponse:
+        """Documents in the order of their scores for a query, the best one first; see ``score``.
+
+        Args:
+            query: one text.
+            documents: texts.
+            top_n: only so many of the best; None or 0: all.
+            return_documents: whether the results have the texts, too.
+            arguments: as of ``score``.
+        """
+        ranking = Ranking(query, documents, top_n, return_documents=return_documents)
+        plan = self._compare(ranking.pairs, arguments)
+        return ranking.response(plan, self._compute(plan))
 
     def generate(
         self,
@@ -238,8 +317,16 @@ class MLCEngine(OpenAIEngine):
     def _create(self, kind: RequestKind, arguments: Arguments, is_body: bool) -> Any:
         return self._answer(self._prepare(kind, arguments, is_body, Cancellation()))
 
-    def _create_embeddings(self, arguments: Arguments, is_body: bool) -> EmbeddingResponse:
-        call = self._prepare_embeddings(arguments, is_body)
+    def _compute(self, plan: Comparison) -> list[PooledResponse]:
+        """The responses to the calls of a plan."""
+        responses: list[PooledResponse] = []
+        for call in plan.calls:
+            with call.errors():
+                responses.append(self._create_pooled(call.kind, call.fields, False))
+        return responses
+
+    def _create_pooled(self, kind: type[PooledRequest], arguments: Arguments, is_body: bool) -> Any:
+        call = self._prepare_pooled(kind, arguments, is_body)
         portions = Portions(call.requests, call.setup.engine_config)
         stream_of = partial(self._stream, setup=call.setup, call_id=portions.call_id)
         outputs: list[Outputs] = []
@@ -247,8 +334,7 @@ class MLCEngine(OpenAIEngine):
         with self._preparations.entry(portions.call_id, cancellation):
             while portions:
                 outputs += portions.open(stream_of, cancellation)
-        response: EmbeddingResponse = call.responder.response(outputs)
-        return response
+        return call.responder.response(outputs)
 
     def _handle_chat_completion(
         self, request: ChatCompletionRequest, request_id: str | None = None

@@ -12,7 +12,6 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Self
 
 from mlc_native import _core
@@ -244,14 +243,7 @@ class MLCEngineBase:
         config = loaded_config(setup.engine_config, engine_json, summary)
         limits = self._core.get_request_limits()
         setup.adapters.refresh(self._core.adapters)
-        setup.take_limits(limits)
-        return replace(
-            setup,
-            engine_config=config,
-            max_input_sequence_length=limits.max_sequence_length,
-            input_length_reason=limits.length_reason,
-            summary=summary,
-        )
+        return setup.loaded(limits, config, summary)
 
     def __repr__(self) -> str:
         """The model, where it runs, its sizes, and whether the engine runs."""

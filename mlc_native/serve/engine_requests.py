@@ -226,6 +226,11 @@ class EngineRequests(MLCEngineBase):
         return self._limits.embedding_size
 
     @property
+    def num_classes(self) -> int:
+        """Classes that ``classify`` tells; 0 if the model has none."""
+        return self._limits.num_classes
+
+    @property
     def embedding_pooling(self) -> Literal["last", "mean"]:
         """What an embedding is made of if its request does not say."""
         return cast(Literal["last", "mean"], self._limits.pooling)

@@ -27,6 +27,7 @@ from mlc_native.protocol.conversation_protocol import Conversation
 from mlc_native.protocol.mlc_chat_config import MLCChatConfig
 from mlc_native.serve.adapters import AdapterNames, resolved_adapters
 from mlc_native.serve.answer_formats import AnswerFormats, choose_formats
+from mlc_native.serve.class_labels import ClassLabels
 from mlc_native.serve.config import (
     EngineConfig,
     additional_model_names,
@@ -37,6 +38,7 @@ from mlc_native.serve.echo_settings import MOCK_ECHO
 from mlc_native.serve.embedding_prompts import EmbeddingPrompts
 from mlc_native.serve.images.encoder import ImageEncoder
 from mlc_native.serve.load_report import LoadSummary
+from mlc_native.serve.pair_prompts import PairPrompts
 from mlc_native.support.cuda_build import CudaBuildError, cuda_library
 from mlc_native.support.git_lfs import refuse_lfs_pointer
 from mlc_native.support.json_file import read_text
@@ -244,9 +246,12 @@ class ModelSetup:
         engine_config: the settings, with all inferred ones filled in once the model is loaded.
         max_input_sequence_length: greatest length of a prompt in tokens; 0 before it is loaded.
         input_length_reason: what sets it, for messages.
+        num_classes: of texts that it classifies; 0: it has none, or is not loaded yet.
         chat_stop_token_ids: the chat template's end-of-turn token; config.json may not list it.
         answer_formats: how its answers write reasoning and calls of tools.
         embedding_prompts: what it puts in front of texts that it embeds.
+        class_labels: the names of its classes, and what becomes of their logits.
+        pair_prompts: how two texts become the prompt of a reranker.
         image_encoder: of a model that sees images; None of others.
         summary: what was loaded; None before it is loaded.
         adapters: the names of its adapters, which change while it is loaded.
@@ -261,9 +266,12 @@ class ModelSetup:
     chat_stop_token_ids: list[int]
     answer_formats: AnswerFormats
     embedding_prompts: EmbeddingPrompts
+    class_labels: ClassLabels
+    pair_prompts: PairPrompts
     image_encoder: ImageEncoder | None
     max_input_sequence_length: int = 0
     input_length_reason: str = ""
+    num_classes: int = 0
     summary: LoadSummary | None = None
     adapters: AdapterNames = field(default_factory=AdapterNames)
 
@@ -272,11 +280,21 @@ class ModelSetup:
         """Texts of the chat template that end an answer."""
         return () if self.conv_template is None else self.conv_template.stop_strs
 
-    def take_limits(self, limits: _core.RequestLimits) -> None:
-        """What the loaded model says about the rows of images."""
+    def loaded(
+        self, limits: _core.RequestLimits, engine_config: EngineConfig, summary: LoadSummary
+    ) -> ModelSetup:
+        """The setup with what the loaded model says."""
         if self.image_encoder is not None:
             self.image_encoder.takes_rows = limits.input_size > 0
             self.image_encoder.max_whole_rows = limits.max_whole_rows
+        return replace(
+            self,
+            engine_config=engine_config,
+            max_input_sequence_length=limits.max_sequence_length,
+            input_length_reason=limits.length_reason,
+            num_classes=limits.num_classes,
+            summary=summary,
+        )
 
 
 def prepare_model(
@@ -298,6 +316,7 @@ def prepare_model(
         trust_regexes=config.trust_tokenizer_regexes,
     )
     formats = choose_formats(config, tokenizer, template)
+    prompts = EmbeddingPrompts.of_folder(folders[0])
     # Last, as it may build.
     name, config.model_lib = detect_device(
         device_argument(device), config.model_lib, config.verbose
@@ -311,7 +330,9 @@ def prepare_model(
         template,
         _template_stop_token_ids(tokenizer, template),
         formats,
-        EmbeddingPrompts.of_folder(folders[0]),
+        prompts,
+        ClassLabels.of_folder(folders[0]),
+        PairPrompts.of_folder(folders[0], config.classifier_from_token or (), template, prompts),
         ImageEncoder.of_folder(folders[0]),
     )
 

@@ -15,7 +15,6 @@ from typing import Any
 from mlc_native import _core
 from mlc_native._core import Cancellation
 from mlc_native.errors import InvalidRequest, UnknownFieldWarning, invalid_request
-from mlc_native.protocol.embeddings import EmbeddingRequest
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.protocol.validation import validated
@@ -25,8 +24,11 @@ from mlc_native.serve.answer_plan import plan_answer
 from mlc_native.serve.chat_prompt import chat_prompt
 from mlc_native.serve.continuous_usage import CountingResponder
 from mlc_native.serve.embeddings import (
-    EmbeddingResponder,
-    embedding_requests,
+    ID_PREFIXES,
+    PooledRequest,
+    PooledResponder,
+    outputs_of,
+    pooled_requests,
     service_config,
 )
 from mlc_native.serve.engine_requests import EngineRequests
@@ -50,6 +52,7 @@ from mlc_native.serve.request_processing import (
     random_request_id,
 )
 from mlc_native.serve.responses import ChatResponder, CompletionResponder
+from mlc_native.serve.scoring import Comparison, Pairs
 from mlc_native.serve.streams import Responder
 
 MAX_REPORTED_FIELDS = 1000
@@ -206,28 +209,37 @@ class OpenAIEngine(EngineRequests):
                 call.responder.prompt_token_ids = call.token_ids_of(created)
         return PreparedCall(requests, responder, request.stream, calls[0].setup)
 
-    def _prepare_embeddings(self, arguments: Arguments, is_body: bool) -> PreparedCall:
-        """A call of ``embeddings.create`` or, with ``is_body``, of ``create_from``."""
+    def _prepare_pooled(
+        self, kind: type[PooledRequest], arguments: Arguments, is_body: bool
+    ) -> PreparedCall:
+        """A call of ``embeddings.create`` or of ``classify``; with ``is_body``, of a JSON body."""
         self._check_running()
         setup = self._model.current
         if is_body:
-            fields, unknown = body_fields(EmbeddingRequest, arguments)
+            fields, unknown = body_fields(kind, arguments)
             self._report_unknown_fields(unknown)
         else:
-            fields = request_fields(EmbeddingRequest, arguments)
+            fields = request_fields(kind, arguments)
         request_id = None if is_body else arguments.get("request_id")
         if request_id is not None:
             check_request_id(request_id, setup.engine_config)
-        request = validated(EmbeddingRequest, fields)
+        request = validated(kind, fields)
         config = service_config(request)
         _choose_adapter(request, config, setup)
         with self._asking(setup):
-            requests = embedding_requests(
+            requests = pooled_requests(
                 *(self._core, setup, request, config),
-                request_id or random_request_id("embd"),
+                request_id or random_request_id(ID_PREFIXES[kind]),
             )
         ids = [each.id for each in requests]
-        return PreparedCall(requests, EmbeddingResponder(request, setup.name, ids), False, setup)
+        return PreparedCall(
+            requests, PooledResponder(outputs_of(request, setup, ids)), False, setup
+        )
+
+    def _compare(self, pairs: Pairs, arguments: Arguments) -> Comparison:
+        """What is computed for the scores of pairs."""
+        self._check_running()
+        return Comparison(self._model.current, pairs, arguments)
 
     def _request_of(self, call: OpenAICall, cancellation: Cancellation) -> _core.Request:
         """The request of the engine. An error names the field of the call that is wrong."""
@@ -355,7 +367,7 @@ class OpenAIEngine(EngineRequests):
 
 
 def _choose_adapter(
-    request: ChatCompletionRequest | CompletionRequest | EmbeddingRequest,
+    request: ChatCompletionRequest | CompletionRequest | PooledRequest,
     config: GenerationConfig,
     setup: ModelSetup,
 ) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
@@ -26,7 +25,6 @@ from mlc_native.serve.arguments import EngineSettings
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.data import RequestStreamOutput, StreamCallback, Unpacking
 from mlc_native.serve.echo_engine import refuse_mock
-from mlc_native.serve.embeddings import Embeddings
 from mlc_native.serve.engine_state import FORK_GUARD, FORKED, keep_forever
 from mlc_native.serve.event_trace_recorder import EventTraceRecorder
 from mlc_native.serve.load_report import LoadReport
@@ -65,7 +63,7 @@ from mlc_native.serve.sync_answers import (
     as_config_list,
     as_prompt_list,
 )
-from mlc_native.serve.sync_embeddings import create_embeddings
+from mlc_native.serve.sync_embeddings import SyncPooling
 from mlc_native.support.engine_log import write_log
 from mlc_native.support.interrupt import call_interruptibly
 
@@ -78,7 +76,7 @@ def check_callback(callback: object) -> None:
         )
 
 
-class SyncMLCEngine:
+class SyncMLCEngine(SyncPooling):
     """An engine for one thread: requests are added, and every ``step()`` computes one step.
 
     Args:
@@ -149,16 +147,9 @@ class SyncMLCEngine:
         finally:
             report.close()
         self.engine_config = loaded
-        setup.take_limits(limits)
         self.max_input_sequence_length = limits.max_sequence_length
         self._input_length_reason = limits.length_reason
-        self._setup = replace(
-            setup,
-            engine_config=loaded,
-            summary=summary,
-            max_input_sequence_length=limits.max_sequence_length,
-            input_length_reason=limits.length_reason,
-        )
+        self._setup = setup.loaded(limits, loaded, summary)
         self.model_config_dicts = setup.model_config_dicts
         self.tokenizer, self.conv_template = setup.tokenizer, setup.conv_template
 
@@ -435,11 +426,6 @@ class SyncMLCEngine:
             [answer.logprobs for answer in answers.values()],
             [answer.prompt_logprobs for answer in answers.values()],
         )
-
-    @property
-    def embeddings(self) -> Embeddings:
-        """``embeddings.create``, which steps the engine until the embeddings are there."""
-        return Embeddings(partial(create_embeddings, self))
 
     @contextmanager
     def _collecting(self, answers: Mapping[str, Collector]) -> Iterator[None]:

@@ -18,7 +18,7 @@ from mlc_native.serve.async_engine import AsyncMLCEngine
 from mlc_native.server.adapters import LoadAdapter, UnloadAdapter
 from mlc_native.server.config import ServerConfig
 from mlc_native.server.debug import NAMES, Debug
-from mlc_native.server.embeddings import Comparison, Embeddings, Rerank, Score
+from mlc_native.server.embeddings import Comparison, Pooled, Rerank, Score
 from mlc_native.server.errors import HttpError
 from mlc_native.server.gate import Gate
 from mlc_native.server.generation import Generation
@@ -116,9 +116,10 @@ def _routes(state: ServerState) -> list[BaseRoute]:
             Route(f"{prefix}/responses", responses, methods=["POST"]),
             Route(f"{prefix}/messages", messages, methods=["POST"]),
             Route(f"{prefix}/messages/count_tokens", count_tokens, methods=["POST"]),
-            Route(f"{prefix}/embeddings", Embeddings(state), methods=["POST"]),
-            Route(f"{prefix}/score", Comparison(state, Score.read), methods=["POST"]),
-            Route(f"{prefix}/rerank", Comparison(state, Rerank.read), methods=["POST"]),
+            Route(f"{prefix}/embeddings", Pooled(state, "embedding"), methods=["POST"]),
+            Route(f"{prefix}/classify", Pooled(state, "classification"), methods=["POST"]),
+            Route(f"{prefix}/score", Comparison(state, Score), methods=["POST"]),
+            Route(f"{prefix}/rerank", Comparison(state, Rerank), methods=["POST"]),
             Route(f"{prefix}/models", status.models),
             Route(f"{prefix}/models/", status.models, include_in_schema=False),
             Route(f"{prefix}/models/{{name:path}}", status.model),
@@ -127,5 +128,5 @@ def _routes(state: ServerState) -> list[BaseRoute]:
             Route(f"{prefix}/load_lora_adapter", load_adapter, methods=["POST"]),
             Route(f"{prefix}/unload_lora_adapter", unload_adapter, methods=["POST"]),
         ]
-    routes.append(Route("/v2/rerank", Comparison(state, Rerank.read), methods=["POST"]))
+    routes.append(Route("/v2/rerank", Comparison(state, Rerank), methods=["POST"]))
     return [*routes, *unsupported_routes()]

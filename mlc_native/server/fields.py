@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from mlc_native.errors import invalid_request, shown
 from mlc_native.protocol.embeddings import EmbeddingRequest
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
+from mlc_native.protocol.scoring import ClassificationRequest, ComparisonRequest
 from mlc_native.server.config import ServerConfig
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ REQUESTS: dict[str, type[BaseModel]] = {
     "chat": ChatCompletionRequest,
     "completion": CompletionRequest,
     "embedding": EmbeddingRequest,
+    "classification": ClassificationRequest,
+    "comparison": ComparisonRequest,
 }
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, for /v1/completions
 

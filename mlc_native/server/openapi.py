@@ -18,6 +18,7 @@ from mlc_native.protocol.openai_api_protocol import (
     CompletionRequest,
     CompletionResponse,
 )
+from mlc_native.protocol.scoring import ClassificationRequest, ClassificationResponse
 from mlc_native.server.openapi_schemas import SCHEMAS
 
 _REF = "#/components/schemas/{model}"
@@ -36,6 +37,7 @@ _POSTS: dict[str, tuple[str, str | None, str, bool]] = {
     "/v1/tokenize": ("TokenizeRequest", "TokenizeResponse", _OPENAI, False),
     "/v1/detokenize": ("DetokenizeRequest", "DetokenizeResponse", _OPENAI, False),
     "/v1/embeddings": ("EmbeddingRequest", "EmbeddingResponse", _OPENAI, False),
+    "/v1/classify": ("ClassificationRequest", "ClassificationResponse", _OPENAI, False),
     "/v1/score": ("ScoreRequest", "ScoreResponse", _OPENAI, False),
     "/v1/rerank": ("RerankRequest", "RerankResponse", _OPENAI, False),
     "/v1/load_lora_adapter": ("LoadAdapterRequest", None, _OPENAI, False),
@@ -76,16 +78,22 @@ def description() -> dict[str, Any]:
 
 
 def _openai_schemas() -> dict[str, Any]:
-    kinds = (ChatCompletionRequest, CompletionRequest, EmbeddingRequest)
+    kinds = (ChatCompletionRequest, CompletionRequest, EmbeddingRequest, ClassificationRequest)
     requests = [(kind, "validation") for kind in kinds]
     answers = [
         (kind, "serialization")
-        for kind in (ChatCompletionResponse, CompletionResponse, EmbeddingResponse)
+        for kind in (
+            *(ChatCompletionResponse, CompletionResponse),
+            *(EmbeddingResponse, ClassificationResponse),
+        )
     ]
     _, document = models_json_schema([*requests, *answers], ref_template=_REF)  # type: ignore[list-item]
     schemas: dict[str, Any] = document["$defs"]
     for kind in kinds:
         schemas[kind.__name__].pop("additionalProperties", None)
+    classification = schemas[ClassificationRequest.__name__]
+    classification.pop("required")
+    classification["properties"]["messages"] = {"type": "array", "items": {"type": "object"}}
     return schemas
 
 

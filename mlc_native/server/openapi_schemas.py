@@ -38,6 +38,12 @@ _MODEL = _all_of(
     owned_by=_TEXT,
     parent=_nullable("string"),
 )
+# What requests that compare texts have besides them.
+_COMPARISON: dict[str, Schema] = {
+    "model": _nullable("string"),
+    "instruction": _nullable("string"),
+    "use_activation": {"type": "boolean"},
+}
 _STATUS = _all_of(status={"const": "ok"})
 
 SCHEMAS: dict[str, Schema] = {
@@ -107,7 +113,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "UnloadAdapterRequest": _all_of(lora_name=_TEXT),
     "ScoreRequest": {
-        **_all_of(),
+        **_object("", **_COMPARISON),
         "anyOf": [
             _object("text_1 text_2", text_1=_TEXT_OR_TEXTS, text_2=_TEXT_OR_TEXTS),
             _object("queries documents", queries=_TEXT_OR_TEXTS, documents=_TEXT_OR_TEXTS),
@@ -130,7 +136,7 @@ SCHEMAS: dict[str, Schema] = {
         documents={"type": "array", "items": {"anyOf": [_TEXT, _object("text", text=_TEXT)]}},
         top_n=_COUNT,
         return_documents={"type": "boolean"},
-        model=_nullable("string"),
+        **_COMPARISON,
     ),
     "RerankResponse": _all_of(
         id=_TEXT,

@@ -16,7 +16,6 @@ _TEXT_ONLY = "this server reads and writes text only"
 _NOT_STORED = "responses are not stored: send the earlier items in input"
 _PATHS = {
     "pooling": _NO_POOLING,
-    "classify": "this server has no classifiers",
     "moderations": _NO_MODERATION,
     **dict.fromkeys(
         (

@@ -5,11 +5,14 @@
 
 #include <cmath>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/dense_layers.h"
 #include "support/error.h"
 #include "testing/error_message.h"
 #include "testing/failing_steps.h"
@@ -315,6 +318,78 @@ TEST(EngineEmbedding, WrongRequestsAreRefused) {
   TestEngine stateless({});
   const auto none = [&] { stateless.AddEmbedding("a", {1}, {}); };
   EXPECT_THAT(MessageOf<InvalidRequest>("model", none), HasSubstr("no hidden states"));
+}
+
+// Of a matrix with two rows, a bias and an activation.
+std::shared_ptr<const DenseLayers> TwoRows(DenseActivation activation) {
+  std::vector<DenseLayer> layers;
+  layers.push_back({.input_size = 3,
+                    .weight = {1, -2, 0.5f, 0.25f, 3, -1},
+                    .bias = {0.5f, -0.25f},
+                    .activation = activation});
+  return std::make_shared<const DenseLayers>(std::move(layers));
+}
+
+std::vector<double> TwoSums(const std::vector<float>& state) {
+  return {state[0] - 2.0 * state[1] + 0.5 * state[2] + 0.5,
+          0.25 * state[0] + 3.0 * state[1] - state[2] - 0.25};
+}
+
+TEST(EngineEmbedding, ClassesAreOfTheLastState) {
+  TestEngineSetup setup = Embedder();
+  setup.embedding_defaults = {.pooling = Pooling::kMean,
+                              .refusal = "a module",
+                              .classifier = TwoRows(DenseActivation::kIdentity)};
+  const std::vector<int32_t> prompt = Prompt(100);
+  for (const int64_t chunk : {16, 300}) {
+    setup.prefill_chunk_size = chunk;
+    TestEngine engine(setup);
+    engine.AddEmbedding("a", prompt, {.classify = true});
+    engine.AddEmbedding("b", prompt, Plain(Pooling::kLast));
+    engine.Run();
+    const std::vector<double> sums = TwoSums(LastState(prompt));
+    const std::vector<float>& logits = engine.History("a").embedding;
+    ASSERT_EQ(logits.size(), 2U);
+    for (size_t i = 0; i < 2; ++i) EXPECT_FLOAT_EQ(logits[i], static_cast<float>(sums[i]));
+    EXPECT_EQ(engine.History("b").embedding, LastState(prompt));
+  }
+}
+
+TEST(EngineEmbedding, ClassesAreRefusedWithSettingsOfEmbeddings) {
+  TestEngineSetup setup = Embedder();
+  setup.embedding_defaults.classifier = TwoRows(DenseActivation::kIdentity);
+  TestEngine engine(setup);
+  const auto refused = [&](const char* field, const EmbeddingConfig& config) {
+    const auto add = [&] { engine.AddEmbedding("a", {1}, config); };
+    EXPECT_THAT(MessageOf<InvalidRequest>(field, add), HasSubstr("of embeddings"));
+  };
+  refused("pooling", {.pooling = Pooling::kLast, .classify = true});
+  refused("dimensions", {.dimensions = 1, .classify = true});
+  refused("normalize", {.normalize = true, .classify = true});
+  TestEngine plain(Embedder());
+  const auto none = [&] { plain.AddEmbedding("a", {1}, {.classify = true}); };
+  EXPECT_THAT(MessageOf<InvalidRequest>("model", none), HasSubstr("has no classes"));
+}
+
+TEST(EngineEmbedding, LayersComeBeforeDimensionsAndLength) {
+  TestEngineSetup setup = Embedder();
+  setup.embedding_defaults.layers = TwoRows(DenseActivation::kTanh);
+  TestEngine engine(setup);
+  const std::vector<int32_t> prompt = Prompt(40);
+  engine.AddEmbedding("last", prompt, Plain(Pooling::kLast));
+  engine.AddEmbedding("unit", prompt, {.pooling = Pooling::kMean});
+  engine.AddEmbedding("cut", prompt, {.dimensions = 1, .normalize = true});
+  engine.Run();
+  const std::vector<double> last = TwoSums(LastState(prompt));
+  const std::vector<double> mean = TwoSums(MeanState(prompt));
+  const double length = std::hypot(std::tanh(mean[0]), std::tanh(mean[1]));
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_FLOAT_EQ(engine.History("last").embedding[i], static_cast<float>(std::tanh(last[i])));
+    EXPECT_NEAR(engine.History("unit").embedding[i], std::tanh(mean[i]) / length, 1e-5);
+  }
+  EXPECT_EQ(engine.History("cut").embedding, std::vector<float>{last[0] < 0 ? -1.0f : 1.0f});
+  const auto wide = [&] { engine.AddEmbedding("a", {1}, {.dimensions = 3}); };
+  EXPECT_THAT(MessageOf<InvalidRequest>("dimensions", wide), HasSubstr("[1, 2]"));
 }
 
 TEST(EngineEmbedding, AModelWithoutAHeadAnswersNothingElse) {

@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr RequestLimits kLimits{
+const RequestLimits kLimits{
     .vocab_size = 100, .max_num_sequence = 4, .max_sequence_length = 64, .input_size = 2};
 
 EmbeddingData Of(std::vector<float> values) {

@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr RequestLimits kLimits{.vocab_size = 50, .max_num_sequence = 4, .max_sequence_length = 8};
+const RequestLimits kLimits{.vocab_size = 50, .max_num_sequence = 4, .max_sequence_length = 8};
 
 RequestPtr Create(std::vector<int32_t> token_ids, GenerationConfig config = {}) {
   return CreateRequest("r", {TokenData{std::move(token_ids)}}, std::move(config), kLimits);

@@ -51,7 +51,8 @@ _CONFIG_FIELDS = (
     *("architectures", "hidden_size", "intermediate_size", "num_hidden_layers", "head_dim"),
     *("num_attention_heads", "num_key_value_heads", "vocab_size", "max_position_embeddings"),
     *("rms_norm_eps", "rope_parameters", "tie_word_embeddings", "eos_token_id", "hidden_act"),
-    *("quantization_config", "dtype"),
+    *("quantization_config", "dtype", "id2label", "problem_type", "classifier_from_token"),
+    *("sentence_transformers", "sbert_ce_default_activation_function"),
 )
 
 

@@ -69,6 +69,24 @@ def test_inputs_may_be_token_ids(engine: CEngine, python: MLCEngine) -> None:
     assert engine.embedding(ids) == expected(python, ids) == engine.embedding(TEXTS[0])
 
 
+def test_classes_are_pythons() -> None:
+    """The only token of each class is one of the demo model's."""
+    tokens = [" the", " a", " of"]
+    settings = {"classifier_from_token": tokens, **SETTINGS}
+    with MLCEngine("demo", "cpu", verbose=False, **settings) as python:
+        found = python.classify(TEXTS, use_activation=False)
+    with CEngine(demo_model_folder(), **settings) as engine:
+        assert engine.info()["num_classes"] == len(tokens)
+        for text, each in zip(TEXTS, found, strict=True):
+            assert engine.embedding(text, classify=True) == each.probs
+        for name, value in (("pooling", "last"), ("dimensions", 1), ("normalize", True)):
+            error = refusal(engine, {"input": "x", "classify": True, name: value})
+            assert error.field == name
+    with CEngine(demo_model_folder(), **SETTINGS) as engine:
+        assert engine.info()["num_classes"] == 0
+        assert refusal(engine, {"input": "x", "classify": True}).field == "model"
+
+
 def test_an_adapter_computes_them(tmp_path: Path) -> None:
     folders = write_demo_adapters(tmp_path)
     with MLCEngine("demo", "cpu", adapters=folders, verbose=False, **SETTINGS) as python:
@@ -174,13 +192,13 @@ def test_the_folder_says_how(tmp_path: Path, engine: CEngine) -> None:
         numbers = engine.embedding("a b c", pooling="mean", normalize=False)
         assert other.embedding("a b c") == numbers
         assert other.embedding("x", pooling="last", normalize=True) == engine.embedding("x")
-    dense = copy_of_demo(tmp_path / "dense")
-    write_modules(dense, "Dense")
-    with CEngine(dense, **SETTINGS) as other:
+    unknown = copy_of_demo(tmp_path / "other")
+    write_modules(unknown, "CNN")
+    with CEngine(unknown, **SETTINGS) as other:
         assert other.info()["pooling"] is None
         error = refusal(other, {"input": "x"})
         assert error.field == "pooling"
-        assert '"Dense"' in str(error)
+        assert '"CNN"' in str(error)
         assert other.embedding("x", pooling="last", normalize=True) == engine.embedding("x")
 
 

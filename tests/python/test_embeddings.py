@@ -243,7 +243,8 @@ def test_the_folder_says_how(tmp_path: Path, engine: MLCEngine) -> None:
         ({}, (), "pools by nothing"),
         (MEAN | LAST, (), "mean_tokens and lasttoken|lasttoken and mean_tokens"),
         (MEAN | {"include_prompt": False}, (), "leaves the prompt out"),
-        (LAST, ("Dense", "Normalize"), '"Dense"'),
+        (LAST, ("CNN", "Normalize"), '"CNN"'),
+        (LAST, ("Dense", "Normalize"), "2_Dense/config.json does not exist"),
     ],
 )
 def test_what_is_not_supported_is_said(

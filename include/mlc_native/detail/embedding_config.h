@@ -1,9 +1,10 @@
-// EmbeddingConfig: what becomes of the hidden states of a text that is embedded rather than
-// answered. Plain values with defaults; any thread.
+// EmbeddingConfig: what becomes of the hidden states of a text that is embedded or classified
+// rather than answered. Plain values with defaults; any thread.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -11,6 +12,8 @@
 #include "mlc_native/detail/field.h"
 
 namespace mlc_native {
+
+class DenseLayers;  // checkpoint/dense_layers.h
 
 // Which hidden states behind the final norm a text's embedding is made of: that of its last token,
 // or the mean over all tokens.
@@ -29,6 +32,9 @@ struct EmbeddingConfig {
   // Only so many of the first numbers, as models that were trained for it (Matryoshka) allow.
   std::optional<int64_t> dimensions{};
   std::optional<bool> normalize{};  // to length 1, after it is cut to `dimensions`
+  // In place of an embedding the logits of the model's classes, made of the last token's state. The
+  // other fields are then not set.
+  bool classify = false;
 };
 
 // What a model folder says of its embeddings: modules.json and what it names, as
@@ -39,6 +45,10 @@ struct EmbeddingDefaults {
   // Not empty: the folder asks for what is not supported, in words. A request then has to name its
   // pooling.
   std::string refusal{};
+  // What the pooled state goes through before it is cut and normalized; null: nothing.
+  std::shared_ptr<const DenseLayers> layers{};
+  // From the state of the last token to the logits of classes; null: the model has no classes.
+  std::shared_ptr<const DenseLayers> classifier{};
 };
 
 }  // namespace mlc_native

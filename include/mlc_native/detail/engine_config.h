@@ -134,6 +134,7 @@ struct MLC_NATIVE_API EngineConfig {
   std::string reasoning_parser = "auto";
   std::vector<std::string> visible_special_tokens;
   bool trust_tokenizer_regexes = false;
+  std::vector<std::string> classifier_from_token;
 
   int64_t max_messages = 4096;
   int64_t max_tools = 128;
@@ -401,6 +402,11 @@ void VisitTextFields(Visitor&& visit) {
               "load a tokenizer.json whose regular expressions may take a time that grows faster "
               "than the text. False refuses it. For the Python engines."},
         &EngineConfig::trust_tokenizer_regexes);
+  visit(Field{"classifier_from_token",
+              "tokens whose logits behind a text classify it, for a reranker that is a model that "
+              "generates: one, or what stands for no and for yes, as [\"no\", \"yes\"] of "
+              "Qwen3-Reranker. By default as the model folder says."},
+        &EngineConfig::classifier_from_token);
 }
 
 // What one request may have. The Python engines and the C API check it, except for the pins.

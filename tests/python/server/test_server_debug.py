@@ -65,7 +65,7 @@ def test_debug_config_needs_debug(debug_server: LiveServer, demo_server: LiveSer
 @pytest.mark.parametrize(
     "path",
     [
-        *("pooling", "classify", "audio/speech"),
+        *("pooling", "audio/speech"),
         *("images/generations", "images/edits", "images/variations"),
     ],
 )

@@ -175,6 +175,15 @@ def test_scores(server: LiveServer) -> None:
     assert one["model"] == "demo"
 
 
+def test_scores_of_an_adapter(server: LiveServer) -> None:
+    query, other = vectors(server, ["house", TEXTS[0]], model="a")
+    answer = server.post(SCORE, {"text_1": "house", "text_2": TEXTS[0], "model": "a"}).json()
+    assert answer["data"][0]["score"] == pytest.approx(cosine(query, other), abs=1e-6)
+    assert answer["model"] == "a"
+    plain = server.post(SCORE, {"text_1": "house", "text_2": TEXTS[0], "model": "demo"}).json()
+    assert plain["data"][0]["score"] != answer["data"][0]["score"]
+
+
 def test_prompts_of_both_sides(server: LiveServer) -> None:
     query, document = vectors(server, ["Find: house", "Text: x"])
     fields = {"text_1": "house", "text_2": "x", "model": "prompted"}

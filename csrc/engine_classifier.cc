@@ -1,0 +1,214 @@
+#include "engine_classifier.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arch/model_config.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/embedding_defaults.h"
+#include "model_files/model_files.h"
+#include "support/error.h"
+#include "support/json.h"
+#include "weights/weight_set.h"
+
+namespace mlc_native {
+namespace {
+
+constexpr char kTokensField[] = "classifier_from_token";
+constexpr size_t kMaxClassTokens = 64;
+
+// Tokens of the head, and whether the only class is the second one less the first.
+struct ClassTokens {
+  std::vector<int32_t> ids;
+  bool is_difference = false;
+};
+
+[[noreturn]] void RefuseTokens(bool is_setting, const std::string& what) {
+  const std::string message = '"' + std::string(kTokensField) + "\" " + what;
+  if (is_setting) throw InvalidConfig(kTokensField, message);
+  throw LoadError(kTokensField, "config.json: " + message);
+}
+
+int32_t IdOfText(const TokenTable& tokens, const std::string& text, bool is_setting) {
+  for (int32_t id = 0; id < tokens.size(); ++id) {
+    if (!text.empty() && tokens.bytes(id) == text) return id;
+  }
+  RefuseTokens(is_setting, "must be tokens of the vocabulary, got " + JsonExcerpt(JsonValue(text)) +
+                               ", which is none");
+}
+
+std::vector<int32_t> IdsOfTexts(const std::vector<std::string>& texts, const TokenTable* tokens,
+                                bool is_setting) {
+  if (texts.size() > kMaxClassTokens) {
+    RefuseTokens(is_setting, "must be 1 to " + std::to_string(kMaxClassTokens) + " tokens, got " +
+                                 std::to_string(texts.size()));
+  }
+  if (tokens == nullptr) RefuseTokens(is_setting, "needs a tokenizer.json, which is not there");
+  std::vector<int32_t> ids;
+  ids.reserve(texts.size());
+  for (const std::string& text : texts) ids.push_back(IdOfText(*tokens, text, is_setting));
+  return ids;
+}
+
+// What config.json says becomes of two tokens; as in vLLM.
+bool IsDifference(const ConfigFields& root, size_t num_tokens) {
+  constexpr char kMethod[] = "method";
+  if (num_tokens != 2 || !root.Has(kMethod)) return num_tokens == 2;
+  const std::string method = root.String(kMethod);
+  if (method != "from_2_way_softmax" && method != "no_post_processing") {
+    root.FailValue(kMethod, R"("from_2_way_softmax" or "no_post_processing")");
+  }
+  return method == "from_2_way_softmax";
+}
+
+// Empty: nothing says that tokens classify.
+ClassTokens FindClassTokens(const EngineConfig& config, const TokenTable* tokens,
+                            const ConfigFields* root) {
+  const std::vector<std::string>& given = config.classifier_from_token;
+  std::vector<std::string> texts = given;
+  if (texts.empty() && root != nullptr) texts = root->Strings(kTokensField);
+  if (!texts.empty()) {
+    ClassTokens found{.ids = IdsOfTexts(texts, tokens, !given.empty())};
+    const size_t count = found.ids.size();
+    found.is_difference = root == nullptr ? count == 2 : IsDifference(*root, count);
+    return found;
+  }
+  ClassTokens found{.ids = ReadScoredTokens(config.model)};
+  found.is_difference = found.ids.size() == 2;
+  return found;
+}
+
+bool IsClassifier(const ConfigFields& root) {
+  return std::ranges::any_of(root.Strings("architectures"), [](const std::string& name) {
+    return name.ends_with("ForSequenceClassification");
+  });
+}
+
+// Of the matrix or the vector, if there is one; what the checkpoint stores may be quantized.
+class HeadRows {
+ public:
+  HeadRows(const WeightSet& weights, const std::string& name, std::span<const int64_t> shape)
+      : columns_(shape.size() > 1 ? shape[1] : 1), source_(weights.Open(name, shape)) {
+    source_->Load();
+  }
+
+  std::vector<float> Row(int32_t id) const {
+    std::vector<float> row(static_cast<size_t>(columns_));
+    source_->Decode(id, id + 1, row.data());
+    return row;
+  }
+  void Finish() { source_->Drop(); }
+
+ private:
+  int64_t columns_;
+  std::unique_ptr<WeightSource> source_;
+};
+
+// The first of the family's names of its head that is there, or of its embeddings.
+std::string NameOfHead(const ModelConfig& model, const WeightSet& weights) {
+  const TensorNames& names = model.arch->names;
+  for (const std::string_view name : names.heads) {
+    if (weights.Has(std::string(name))) return std::string(name);
+  }
+  for (const std::string_view prefix : names.prefixes) {
+    const std::string name = std::string(prefix) + std::string(names.embeddings);
+    if (weights.Has(name)) return name;
+  }
+  return std::string(names.heads.front());
+}
+
+// The rows of the classes behind one another.
+DenseLayer LayerOfTokens(const std::string& folder, const ClassTokens& tokens, bool is_setting) {
+  const ModelConfig model = ReadModelConfig(folder);
+  if (model.final_soft_cap > 0) {
+    RefuseTokens(is_setting, "is not there for models with final_logit_softcapping");
+  }
+  const Checkpoint checkpoint(folder);
+  const WeightSet weights(checkpoint, model.quantization);
+  const std::string name = NameOfHead(model, weights);
+  HeadRows rows(weights, name, std::array{model.vocab_size, model.hidden_size});
+  DenseLayer layer{.input_size = model.hidden_size};
+  for (const int32_t id : tokens.ids) {
+    if (id >= model.vocab_size) {
+      RefuseTokens(is_setting, "must be tokens of the vocabulary, got the id " +
+                                   std::to_string(id) + " of " + std::to_string(model.vocab_size));
+    }
+    const std::vector<float> row = rows.Row(id);
+    layer.weight.insert(layer.weight.end(), row.begin(), row.end());
+  }
+  rows.Finish();
+  if (model.head_bias) {
+    const std::string bias = name.substr(0, name.rfind('.')) + ".bias";
+    HeadRows biases(weights, bias, std::array{model.vocab_size});
+    for (const int32_t id : tokens.ids) layer.bias.push_back(biases.Row(id).front());
+    biases.Finish();
+  }
+  for (float& weight : layer.weight) weight *= model.final_norm_scale;
+  return layer;
+}
+
+void BecomeDifference(std::vector<float>* rows) {
+  const size_t half = rows->size() / 2;
+  for (size_t i = 0; i < half; ++i) (*rows)[i] = (*rows)[half + i] - (*rows)[i];
+  rows->resize(half);
+}
+
+DenseLayer LayerOfScores(const std::string& folder) {
+  constexpr char kWeight[] = "score.weight";
+  constexpr char kBias[] = "score.bias";
+  const Checkpoint checkpoint(folder);
+  const Checkpoint::Entry* const entry = checkpoint.Find(kWeight);
+  if (entry == nullptr || entry->tensor->shape.size() != 2) {
+    throw LoadError(kWeight, "the checkpoint of a classifier needs a matrix \"score.weight\" of " +
+                                 std::string("[classes, hidden_size], or config.json has to name "
+                                             "\"classifier_from_token\""));
+  }
+  const std::vector<int64_t>& shape = entry->tensor->shape;
+  DenseLayer layer{.input_size = shape[1],
+                   .weight = ReadDenseMatrix(checkpoint, kWeight, shape[0], shape[1])};
+  if (checkpoint.Find(kBias) != nullptr) layer.bias = ReadDenseVector(checkpoint, kBias, shape[0]);
+  return layer;
+}
+
+}  // namespace
+
+std::shared_ptr<const DenseLayers> LoadClassifier(const EngineConfig& config,
+                                                  const TokenTable* tokens) {
+  const std::string path = config.model + "/config.json";
+  std::optional<ConfigFields> root;
+  if (!config.model.empty() && HasModelFile(path)) root = ReadModelFile(path);
+  const ClassTokens found = FindClassTokens(config, tokens, root ? &*root : nullptr);
+  DenseLayer layer;
+  if (!found.ids.empty()) {
+    layer = LayerOfTokens(config.model, found, !config.classifier_from_token.empty());
+    if (found.is_difference) {
+      BecomeDifference(&layer.weight);
+      BecomeDifference(&layer.bias);
+    }
+  } else if (root && IsClassifier(*root)) {
+    layer = LayerOfScores(config.model);
+  } else {
+    return nullptr;
+  }
+  std::vector<DenseLayer> layers;
+  layers.push_back(std::move(layer));
+  return std::make_shared<const DenseLayers>(std::move(layers));
+}
+
+void CheckPooledLayers(const EmbeddingDefaults& defaults, const ModelMetadata& model) {
+  if (model.hidden_size == 0) return;  // and no texts are pooled
+  const auto check = [&](const DenseLayers* layers, const char* field) {
+    if (layers == nullptr || layers->input_size() == model.hidden_size) return;
+    throw LoadError(field, std::string(field) + " takes " + std::to_string(layers->input_size()) +
+                               " numbers; the hidden states of the model have " +
+                               std::to_string(model.hidden_size));
+  };
+  check(defaults.layers.get(), "modules.json");
+  check(defaults.classifier.get(), "score.weight");
+}
+
+}  // namespace mlc_native

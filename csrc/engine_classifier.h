@@ -1,0 +1,23 @@
+// What a model classifies texts with: the matrix of a checkpoint that was trained for it, or rows
+// of the head of a model that generates (rerankers such as Qwen3-Reranker). Pure functions of the
+// folder and the settings; any thread.
+#pragma once
+
+#include <memory>
+
+#include "checkpoint/dense_layers.h"
+#include "mlc_native/config.h"
+#include "mlc_native/tokenizer.h"
+
+namespace mlc_native {
+
+// Returns what makes the logits of classes of the last token's hidden state behind the final norm;
+// null if neither the settings nor the folder say anything of classes. `tokens` may be null. Throws
+// InvalidConfig that names classifier_from_token, LoadError.
+std::shared_ptr<const DenseLayers> LoadClassifier(const EngineConfig& config,
+                                                  const TokenTable* tokens);
+
+// Throws LoadError unless the layers take the hidden states of the model.
+void CheckPooledLayers(const EmbeddingDefaults& defaults, const ModelMetadata& model);
+
+}  // namespace mlc_native
