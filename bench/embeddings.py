@@ -5,7 +5,7 @@
 
 In each of `--repeats` rounds all sides run in turn, every other round in reverse. `last` and `mean`
 are the engine with each pooling, and `prompts` is the same engine answering the texts with one
-token each, which needs logits. transformers computes a padded batch without a head and takes the
+token each, which needs logits (not of models that only embed). transformers computes a padded batch without a head and takes the
 last rows. All texts of a row have the same length, so no side pads. Figures are medians with the
 smallest and the largest value; a ratio is `last` over the side.
 """
@@ -105,14 +105,15 @@ def main(argv: list[str] | None = None) -> None:
     )
     with model_folder(args) as path:
         device, library = args.device, args.model_lib
+        settings = transformers.AutoConfig.from_pretrained(path)
         with MLCEngine(path, device=device, model_lib=library, engine_config=config) as engine:
             sides: list[Side] = [Embedder(engine, "last"), Embedder(engine, "mean")]
-            sides.append(Answering(engine))
+            if not getattr(settings, "use_bidirectional_attention", False):
+                sides.append(Answering(engine))
             if not args.without_transformers:
                 sides.append(TorchEmbedder(path, args.dtype, args.threads))
-            vocab_size = transformers.AutoConfig.from_pretrained(path).vocab_size
             for row in rows:
-                prompts = random_prompts(row.batch, row.prompt_len, vocab_size, args.seed)
+                prompts = random_prompts(row.batch, row.prompt_len, settings.vocab_size, args.seed)
                 results[row.label] = measure(sides, row, prompts, args.repeats)
     title = f"{describe_model(args)}, median of {args.repeats} (smallest .. largest)"
     report(title, sides, results, args.json)

@@ -22,6 +22,13 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40960,
         "rope_theta": 1e6, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
     },
+    "embeddinggemma-300m": {
+        "model_type": "gemma3_text", "vocab_size": 262144, "hidden_size": 768,
+        "intermediate_size": 1152, "num_hidden_layers": 24, "num_attention_heads": 3,
+        "num_key_value_heads": 1, "head_dim": 256, "max_position_embeddings": 2048,
+        "query_pre_attn_scalar": 256, "sliding_window": 512, "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": True, "use_bidirectional_attention": True,
+    },
     "qwen3-4b": {
         "model_type": "qwen3", "vocab_size": 151936, "hidden_size": 2560,
         "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32,

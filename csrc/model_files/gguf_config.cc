@@ -181,7 +181,11 @@ class ConfigWriter {
       json_.Add(field, family_.is_chunked ? !IsMaverick() : Has("blk.0.attn_q_norm.weight"));
     }
     json_.Add("mup_enabled", true);  // of all files with AFMoE
-    Add("is_causal", file_.Bool(Key("attention.causal")));
+    if (family_.sees_both_directions) {
+      json_.Add("use_bidirectional_attention", true);
+    } else {
+      Add("is_causal", file_.Bool(Key("attention.causal")));
+    }
     json_.Add("attention_out_bias", Has("blk.0.attn_output.bias"));
     json_.Add("mlp_bias", Has("blk.0.ffn_up.bias")).Add("lm_head_bias", Has("output.bias"));
     json_.Add("use_parallel_residual",
@@ -332,6 +336,7 @@ class ConfigWriter {
       const double part = static_cast<double>(rotated) / static_cast<double>(dim);
       for (const char* field : {"partial_rotary_factor", "rotary_pct"}) json_.Add(field, part);
     }
+    if (family_.name == "gemma-embedding") json_.Add("query_pre_attn_scalar", dim);
     if (family_.name == "gemma2" || family_.name == "gemma3") {
       // The two models with another scale have a number of layers of their own.
       const int64_t layers = file_.Integer(Key("block_count")).value_or(0);

@@ -88,7 +88,9 @@ class RequestLimits:
 
     @property
     def generates(self) -> bool:
-        """False: the model has no head, and embeds texts only."""
+        """
+        False: the model embeds texts only: it has no head, or attends in both directions.
+        """
 
     @property
     def embedding_size(self) -> int:
@@ -110,6 +112,12 @@ class RequestLimits:
     def max_whole_rows(self) -> int | None:
         """
         The most rows of one piece, if all are computed at once; None: any number.
+        """
+
+    @property
+    def whole_prompts(self) -> bool:
+        """
+        Whether a prompt is computed in one step: the model attends in both directions.
         """
 
     @property

@@ -103,6 +103,18 @@ def test_a_gguf_file_says_it(tmp_path: Path) -> None:
         assert np.abs(vectors(file, texts(), pooling="mean") - want).max() < 1e-5
 
 
+def test_a_gguf_file_of_embedding_gemma(tmp_path: Path) -> None:
+    overrides = {**GGUF_FAMILIES["tiny-gemma3_text"], **GEMMA, "sliding_window": 40}
+    source = make_checkpoint("tiny-gemma3_text", tmp_path / "source", overrides=overrides)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(config | {"gguf_arch": "GEMMA_EMBEDDING"}))
+    metadata: Metadata = {"gemma-embedding.pooling_type": 1}
+    path = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32, metadata=metadata)
+    with MLCEngine(source, "cpu", **SETTINGS) as folder, MLCEngine(path, "cpu", **SETTINGS) as file:
+        want = vectors(folder, texts(), pooling="mean")
+        assert np.abs(vectors(file, texts()) - want).max() < 1e-5
+
+
 def test_a_text_is_computed_in_one_step(tmp_path: Path) -> None:
     path, model = decoder("tiny-gemma3_text", tmp_path)
     with MLCEngine(path, "cpu", **SETTINGS, prefill_chunk_size=100) as engine:
