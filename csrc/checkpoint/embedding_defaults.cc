@@ -106,16 +106,16 @@ std::optional<DenseLayer> ReadDense(const std::string& folder, const std::string
 void CheckChain(const std::string& path, const std::vector<DenseLayer>& layers) {
   constexpr size_t kMaxDense = 4;
   if (layers.size() > kMaxDense) {
-    throw LoadError("modules.json", path + ": at most " + std::to_string(kMaxDense) +
-                                        " Dense modules are supported, got " +
-                                        std::to_string(layers.size()));
+    throw LoadError(kModules, path + ": at most " + std::to_string(kMaxDense) +
+                                  " Dense modules are supported, got " +
+                                  std::to_string(layers.size()));
   }
   for (size_t i = 1; i < layers.size(); ++i) {
     const int64_t given = layers[i - 1].output_size();
     if (layers[i].input_size == given) continue;
-    throw LoadError("modules.json", path + ": a Dense module has \"in_features\" " +
-                                        std::to_string(layers[i].input_size) +
-                                        " behind one that gives " + std::to_string(given));
+    throw LoadError(kModules, path + ": a Dense module has \"in_features\" " +
+                                  std::to_string(layers[i].input_size) + " behind one that gives " +
+                                  std::to_string(given));
   }
 }
 
@@ -149,6 +149,27 @@ EmbeddingDefaults ReadModules(const std::string& folder, const std::string& path
   return defaults;
 }
 
+// The Dense modules of a GGUF file, as llama.cpp keeps those of EmbeddingGemma: matrices without
+// biases and activations.
+void ReadDenseOfGguf(const std::string& path, EmbeddingDefaults* defaults) {
+  const Checkpoint checkpoint(path);
+  std::vector<DenseLayer> layers;
+  for (const char* const name : {"dense_2.weight", "dense_3.weight"}) {
+    const Checkpoint::Entry* const entry = checkpoint.Find(name);
+    if (entry == nullptr) continue;
+    const std::vector<int64_t>& shape = entry->tensor->shape;
+    if (!entry->tensor->dtype || shape.size() != 2) {
+      defaults->refusal = std::string(name) + " is no matrix of floats";
+      return;
+    }
+    layers.push_back(
+        {.input_size = shape[1], .weight = ReadDenseMatrix(checkpoint, name, shape[0], shape[1])});
+  }
+  if (layers.empty()) return;
+  CheckChain(path, layers);
+  defaults->layers = std::make_shared<const DenseLayers>(std::move(layers));
+}
+
 }  // namespace
 
 std::vector<int32_t> ReadScoredTokens(const std::string& model_path) {
@@ -175,7 +196,10 @@ EmbeddingDefaults ReadEmbeddingDefaults(const std::string& model_path) {
   EmbeddingDefaults defaults;
   if (GgufOf(model_path).empty() || !HasModelFile(config_path)) return defaults;
   const int64_t type = ReadModelFile(config_path).Integer("pooling_type", 0, 0, kLastTypeOfGguf);
-  if (type == kMeanOfGguf) defaults.pooling = Pooling::kMean;
+  if (type == kMeanOfGguf) {
+    defaults.pooling = Pooling::kMean;
+    ReadDenseOfGguf(model_path, &defaults);
+  }
   if (type != 0 && type != kMeanOfGguf && type != kLastOfGguf) {
     defaults.refusal = "the file pools by type " + std::to_string(type);
   }

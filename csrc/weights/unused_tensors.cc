@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kMaxNamesInError = 8;
 
 // Buffers that are not needed: derived ones of old checkpoints (of some families also masks), the
-// constants of xIELU, and what is part of the configuration of a GGUF file.
+// constants of xIELU, and what is part of the configuration of a GGUF file, or behind its decoder.
 bool IsKnownBuffer(const std::string& name) {
   constexpr std::string_view kEndings[] = {"rotary_emb.inv_freq",
                                            "act_fn.beta",
@@ -24,7 +24,9 @@ bool IsKnownBuffer(const std::string& name) {
                                            "attn.causal_mask",
                                            "rope_freqs.weight",
                                            "rope_factors_long.weight",
-                                           "rope_factors_short.weight"};
+                                           "rope_factors_short.weight",
+                                           "dense_2.weight",
+                                           "dense_3.weight"};
   return std::ranges::any_of(kEndings, [&](std::string_view end) { return name.ends_with(end); });
 }
 

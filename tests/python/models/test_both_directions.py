@@ -16,6 +16,9 @@ from gguf import GGMLQuantizationType as Type
 from gguf_cases import FAMILIES as GGUF_FAMILIES
 from gguf_files import Metadata, write_gguf
 from paged_driver import random_tokens
+from quantized_checkpoints import WEIGHTS
+from safetensors.torch import load_file, save_file
+from test_dense_modules import Dense
 from test_embedding_files import vectors
 from transformers import AutoModel
 
@@ -77,6 +80,30 @@ def test_embeddings_are_those_of_transformers(tmp_path: Path, like: str) -> None
             assert np.array_equal(vectors(engine, [ids], pooling="mean")[0], vector)
 
 
+def test_a_folder_of_embedding_gemma(tmp_path: Path) -> None:
+    """As it is published: Dense modules behind the mean, and prompts."""
+    path, model = decoder("tiny-gemma3_text", tmp_path)
+    size = model.config.hidden_size
+    identity = "torch.nn.modules.linear.Identity"
+    modules = [
+        Dense(size, 96, identity, bias=False, seed=1), Dense(96, size, identity, bias=False, seed=2)
+    ]  # fmt: skip
+    kinds = ("Transformer", "Pooling", "Dense", "Dense", "Normalize")
+    listed = [
+        {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"st.models.{kind}"}
+        for i, kind in enumerate(kinds)
+    ]
+    (path / "modules.json").write_text(json.dumps(listed))
+    (path / "1_Pooling").mkdir()
+    (path / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+    for i, module in enumerate(modules, 2):
+        module.save(path / f"{i}_Dense")
+    with MLCEngine(path, "cpu", **SETTINGS) as engine:
+        for ids, found in zip(texts(), vectors(engine, texts()), strict=True):
+            want = modules[1](modules[0](expected(model, ids, "mean")))
+            assert np.abs(found - want / np.linalg.norm(want)).max() < 1e-4
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("like", EVERY_RUN[:2])
 def test_embeddings_on_gpus_are_those_on_the_cpu(tmp_path: Path, like: str, dtype: str) -> None:
@@ -103,16 +130,40 @@ def test_a_gguf_file_says_it(tmp_path: Path) -> None:
         assert np.abs(vectors(file, texts(), pooling="mean") - want).max() < 1e-5
 
 
-def test_a_gguf_file_of_embedding_gemma(tmp_path: Path) -> None:
+@pytest.mark.parametrize("quantized", [False, True])
+def test_a_gguf_file_of_embedding_gemma(tmp_path: Path, quantized: bool) -> None:
+    """Also with its Dense modules, of which the file has the matrices."""
     overrides = {**GGUF_FAMILIES["tiny-gemma3_text"], **GEMMA, "sliding_window": 40}
     source = make_checkpoint("tiny-gemma3_text", tmp_path / "source", overrides=overrides)
+    with MLCEngine(source, "cpu", **SETTINGS) as folder:
+        want = vectors(folder, texts(), pooling="mean", normalize=False)
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps(config | {"gguf_arch": "GEMMA_EMBEDDING"}))
     metadata: Metadata = {"gemma-embedding.pooling_type": 1}
     path = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32, metadata=metadata)
-    with MLCEngine(source, "cpu", **SETTINGS) as folder, MLCEngine(path, "cpu", **SETTINGS) as file:
-        want = vectors(folder, texts(), pooling="mean")
-        assert np.abs(vectors(file, texts()) - want).max() < 1e-5
+    with MLCEngine(path, "cpu", **SETTINGS) as file:
+        found = vectors(file, texts(), normalize=False)
+        assert np.abs(found - want).max() < 1e-5 * np.abs(want).max()
+        assert np.array_equal(vectors(file, texts(), pooling="mean", normalize=False), found)
+
+    size = want.shape[1]
+    random = np.random.default_rng(3)
+    dense = [random.standard_normal(s).astype(np.float32) for s in ((96, size), (32, 96))]
+    tensors = load_file(source / WEIGHTS)
+    tensors |= {f"dense_{i}_out.weight": torch.tensor(w) for i, w in enumerate(dense, 2)}
+    save_file(tensors, source / WEIGHTS)
+    path = write_gguf(
+        source, tmp_path / "dense.gguf", metadata=metadata,
+        type_of=lambda name: Type.Q8_0 if quantized and name.startswith("dense") else Type.F32,
+    )  # fmt: skip
+    with MLCEngine(path, "cpu", **SETTINGS) as file:
+        if quantized:
+            with pytest.raises(InvalidRequest, match=r"dense_2\.weight is no matrix of floats"):
+                vectors(file, texts())
+            return
+        expected_vectors = want @ dense[0].T @ dense[1].T
+        expected_vectors /= np.linalg.norm(expected_vectors, axis=1, keepdims=True)
+        assert np.abs(vectors(file, texts()) - expected_vectors).max() < 1e-4
 
 
 def test_a_text_is_computed_in_one_step(tmp_path: Path) -> None:
