@@ -39,6 +39,7 @@ CHAPTERS: dict[str, dict[str, str]] = {
         "mlc_native.serve.openai_interface": "ChatCompletions Completions",
         "mlc_native.serve.embeddings": "Embeddings",
         "mlc_native.protocol.embeddings": "EmbeddingRequest EmbeddingResponse Embedding",
+        "mlc_native.protocol.scoring": "Classification Score RerankResponse RerankResult",
         "mlc_native.serve.arguments": (
             "CallArguments AnswerArguments ChatOptions CompletionArguments"
         ),

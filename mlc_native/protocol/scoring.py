@@ -4,8 +4,6 @@ Jina, Cohere and vLLM.
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Mapping
 from typing import Any, Literal, Self, TypedDict
 
@@ -130,9 +128,9 @@ class Classification(BaseModel):
 class ClassificationResponse(BaseModel):
     """The classes of all inputs, in their order."""
 
-    id: str = Field(default_factory=lambda: f"classify-{uuid.uuid4().hex}")
+    id: str
     object: str = "list"
-    created: int = Field(default_factory=lambda: int(time.time()))
+    created: int
     model: str
     data: list[Classification]
     usage: EmbeddingUsage = Field(default_factory=EmbeddingUsage)
@@ -154,9 +152,9 @@ class Score(BaseModel):
 class ScoreResponse(BaseModel):
     """The scores of all pairs, in their order."""
 
-    id: str = Field(default_factory=lambda: f"score-{uuid.uuid4().hex}")
+    id: str
     object: str = "list"
-    created: int = Field(default_factory=lambda: int(time.time()))
+    created: int
     model: str
     data: list[Score]
     usage: EmbeddingUsage = Field(default_factory=EmbeddingUsage)
@@ -179,7 +177,7 @@ class RerankResult(BaseModel):
 class RerankResponse(BaseModel):
     """The documents in the order of their scores, the best one first."""
 
-    id: str = Field(default_factory=lambda: f"rerank-{uuid.uuid4().hex}")
+    id: str
     model: str
     usage: EmbeddingUsage = Field(default_factory=EmbeddingUsage)
     results: list[RerankResult]

@@ -5,6 +5,7 @@ its outputs to the response. For threads and for event loops.
 from __future__ import annotations
 
 import base64
+import time
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -44,6 +45,7 @@ from mlc_native.serve.request_processing import (
     bounded_token_ids,
     encoded_texts,
     ids_of_prompts,
+    random_request_id,
 )
 from mlc_native.serve.responses import completion_usage
 from mlc_native.serve.streams import AddedText, Outputs
@@ -166,7 +168,13 @@ class ClassificationOutputs(PooledOutputs):
     def response(self) -> ClassificationResponse:
         """See PooledOutputs. Raises InvalidRequest for an activation that is not supported."""
         data = [self._classification(i, values) for i, values in enumerate(self.values)]
-        return ClassificationResponse(model=self._model, data=data, usage=self.usage)
+        return ClassificationResponse(
+            id=random_request_id(ID_PREFIXES[ClassificationRequest]),
+            created=int(time.time()),
+            model=self._model,
+            data=data,
+            usage=self.usage,
+        )
 
     def _classification(self, index: int, values: bytes) -> Classification:
         logits = array("f", values).tolist()

@@ -31,7 +31,8 @@ _BGE_GEMMA = (
     "B, determine whether the passage contains an answer to the query by providing a prediction of "
     "either 'Yes' or 'No'.\" }}"
 )
-_BUILT_IN = {("qwen3", ("no", "yes")): _QWEN3, ("gemma", ("Yes",)): _BGE_GEMMA}
+# By the family of the architecture and the tokens that classify.
+_BUILT_IN = {("Qwen3", ("no", "yes")): _QWEN3, ("Gemma", ("Yes",)): _BGE_GEMMA}
 _CONFIG = "config.json"
 # A template for pairs looks for messages with these roles, as those of sentence-transformers and
 # vLLM do.
@@ -78,21 +79,18 @@ class PairPrompts:
         if template is not None and all(role.search(template.source) for role in _ROLES):
             return cls(template, prompts=prompts)
         config = read_optional_json_object(folder / _CONFIG)
+        names = config.get("architectures")
+        name = str(names[0]) if isinstance(names, list) and names else ""
         named = config.get("classifier_from_token")
         tokens = tokens or (named if isinstance(named, list) else ())
-        source = _BUILT_IN.get((str(config.get("model_type")), tuple(map(str, tokens))))
+        source = _BUILT_IN.get((name.partition("For")[0], tuple(map(str, tokens))))
         if source is not None:
             special_tokens = None if template is None else template.special_tokens
             special_tokens = special_tokens or {"bos_token": _bos_token(folder)}
             return cls(ChatTemplate(source, special_tokens), prompts=prompts)
-        names = config.get("architectures")
-        is_classifier = isinstance(names, list) and any(
-            str(name).endswith("ForSequenceClassification") for name in names
-        )
-        # Others do not read a file of megabytes.
-        return (
-            cls(items=_pair_items(folder / "tokenizer.json")) if is_classifier or tokens else cls()
-        )
+        if not tokens and not name.endswith("ForSequenceClassification"):
+            return cls()  # and a file of megabytes is not read
+        return cls(items=_pair_items(folder / "tokenizer.json"))
 
     def prompt(self, query: str, document: str, instruction: str | None) -> Prompt:
         """The prompt of a pair, to which no special tokens are added.

@@ -6,6 +6,7 @@ scores. A plan does not wait: the engines compute its calls, for threads and for
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ from mlc_native.serve.embedding_prompts import EmbeddingPrompts
 from mlc_native.serve.embeddings import PooledResponse
 from mlc_native.serve.model_setup import ModelSetup
 from mlc_native.serve.openai_interface import request_fields
-from mlc_native.serve.request_processing import bounded_token_ids
+from mlc_native.serve.request_processing import bounded_token_ids, random_request_id
 
 # Names of prompts that a model folder may have for each side.
 _SIDE_PROMPTS = (("query",), ("document", "passage"))
@@ -138,7 +139,13 @@ class Comparison:
         """What ``score`` answers."""
         scores = self.scores(responses)
         data = [Score(index=i, score=score) for i, score in enumerate(scores)]
-        return ScoreResponse(model=self.model, data=data, usage=_usage(responses))
+        return ScoreResponse(
+            id=random_request_id("score"),
+            created=int(time.time()),
+            model=self.model,
+            data=data,
+            usage=_usage(responses),
+        )
 
 
 class Ranking:
@@ -178,7 +185,12 @@ class Ranking:
             )
             for i in order
         ]
-        return RerankResponse(model=plan.model, results=results, usage=_usage(responses))
+        return RerankResponse(
+            id=random_request_id("rerank"),
+            model=plan.model,
+            results=results,
+            usage=_usage(responses),
+        )
 
 
 def checked_texts(name: str, value: object) -> list[str]:

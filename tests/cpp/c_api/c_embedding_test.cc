@@ -290,9 +290,10 @@ std::string InfoOf(const HostedEngine& engine) {
 }
 
 TEST(CApiEmbedding, TheInfoSaysWhatTheModelGives) {
-  EXPECT_THAT(InfoOf(HostedEngine(kGivesStates)),
-              HasSubstr("\"generates\":true,\"embedding_size\":3,\"pooling\":\"last\","
-                        "\"normalize\":true"));
+  EXPECT_THAT(
+      InfoOf(HostedEngine(kGivesStates)),
+      HasSubstr("\"generates\":true,\"embedding_size\":3,\"num_classes\":0,\"pooling\":\"last\","
+                "\"normalize\":true"));
   EXPECT_THAT(InfoOf(HostedEngine()), HasSubstr("\"generates\":true,\"embedding_size\":0"));
 }
 

@@ -16,6 +16,7 @@ from gguf_cases import FAMILIES as GGUF_FAMILIES
 from gguf_files import write_gguf
 from mlc_folders import make_mlc_folder
 from paged_driver import random_tokens
+from reranker_folders import make_generator
 from transformers import AutoModel
 
 from mlc_native import MLCEngine, inspect_model
@@ -101,6 +102,17 @@ def test_gguf_says_how_it_pools(kind: int | None, expected: str, tmp_path: Path)
         by_name = {name: vectors(engine, ids, pooling=name) for name in ("last", "mean")}
         assert np.array_equal(vectors(engine, ids), by_name[expected])
         assert not np.array_equal(by_name["last"], by_name["mean"])
+
+
+def test_a_gguf_file_may_be_a_reranker(tmp_path: Path) -> None:
+    folder = make_generator("tiny-qwen3", tmp_path / "model")
+    file = write_gguf(folder, tmp_path / "x.gguf", lambda _: Type.F32, pre="qwen2")
+    found = []
+    for path in (folder, file):
+        settings: dict[str, Any] = {**SETTINGS, "max_single_sequence_length": 1024}
+        with MLCEngine(path, "cpu", classifier_from_token=["no", "yes"], **settings) as engine:
+            found.append([each.score for each in engine.score("Where is it?", ["Here.", "x"])])
+    assert np.abs(np.subtract(*found)).max() < 1e-6
 
 
 def test_a_folder_of_mlc_llm(tmp_path: Path) -> None:

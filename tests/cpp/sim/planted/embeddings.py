@@ -63,14 +63,14 @@ BUGS = [
     _bug(
         "a mean is divided by the last position",
         POOLING,
-        "static_cast<double>(entry.rstate->request->prompt_len())",
-        "static_cast<double>(std::max<int64_t>(entry.rstate->request->prompt_len() - 1, 1))",
+        "static_cast<double>(request.prompt_len())",
+        "static_cast<double>(std::max<int64_t>(request.prompt_len() - 1, 1))",
     ),
     _bug(
         "normalized before it is cut",
         POOLING,
-        "for (const double sum : sums) squares += sum * sum;",
-        "for (const double sum : entry.pooled) squares += sum * sum;",
+        "for (const double value : state) squares += value * value;",
+        "for (const double value : entry.pooled) squares += value * value;",
     ),
     _bug(
         "complete with the first chunk",
