@@ -5,9 +5,9 @@
 
 In each of `--repeats` rounds all sides run in turn, every other round in reverse. `last` and `mean`
 are the engine with each pooling, and `prompts` is the same engine answering the texts with one
-token each, which needs logits (not of models that only embed). transformers computes a padded batch without a head and takes the
-last rows. All texts of a row have the same length, so no side pads. Figures are medians with the
-smallest and the largest value; a ratio is `last` over the side.
+token each, which needs logits (not of models that only embed). transformers computes a padded batch
+without a head and takes the last rows. All texts of a row have the same length, so no side pads.
+Figures are medians with the smallest and the largest value; a ratio is `last` over the side.
 """
 
 from __future__ import annotations
