@@ -176,6 +176,14 @@ void InferLengths(int64_t max_single, bool single_is_given, int64_t capacity,
   config->max_single_sequence_length = longest;
 }
 
+// Whole prompts leave with their step, of which few are in flight.
+int64_t UsefulTokens(const EngineConfig& config, const ModelMetadata& model, int64_t capacity) {
+  if (!model.whole_prompts) return capacity;
+  constexpr int64_t kSteps = 4;
+  const int64_t chunk = config.prefill_chunk_size.value_or(model.preferred_prefill_chunk_size);
+  return std::min(capacity, RoundUpToPage(kSteps * chunk));
+}
+
 std::string Tokens(int64_t count) { return std::to_string(count) + " tokens"; }
 
 // What fits into memory, in words.
@@ -265,7 +273,8 @@ EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata
         CheckedTotalTokens(*config.max_total_sequence_length, capacity, budget);
     resolved.max_single_sequence_length = std::min(max_single, *resolved.max_total_sequence_length);
   } else {
-    InferLengths(max_single, config.max_single_sequence_length.has_value(), capacity, &resolved);
+    InferLengths(max_single, config.max_single_sequence_length.has_value(),
+                 UsefulTokens(resolved, model, capacity), &resolved);
   }
   if (!config.prefill_chunk_size) {
     resolved.prefill_chunk_size = InferPrefillChunkSize(resolved, model);

@@ -47,6 +47,7 @@ TEST(ResolveEngineConfig, WholePrompts) {
   const EngineConfig config = Resolve("{}", model, kGiB);
   EXPECT_EQ(config.prefix_cache_mode, PrefixCacheMode::kDisable);
   EXPECT_EQ(config.max_single_sequence_length, 1024);
+  EXPECT_EQ(config.max_total_sequence_length, 4 * 1024);
   EXPECT_EQ(Resolve(R"({"prefill_chunk_size": 4000})", model, kGiB).max_single_sequence_length,
             4000);
   EXPECT_EQ(
