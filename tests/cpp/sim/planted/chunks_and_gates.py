@@ -32,7 +32,7 @@ BUGS = [
     _bug(
         "attention of the CPU takes chunks for windows",
         "kernels/cpu/attention.inl",
-        "  return {args.window.First(position), position > last_key ? position : last_key};",
+        "  return {args.window.First(position), args.window.Last(position, block.sequence->last_key)};",
         "  return {AttentionWindow(args.window.size).First(position), position};",
         CPU,
     ),
@@ -46,15 +46,15 @@ BUGS = [
     _bug(
         "the last row of a tile sees what the first one does",
         PREFILL,
-        "const int first_seen = keys.FirstOf(args_, keys.end - 1);",
+        "const int first_seen = keys.FirstOf(args_, tokens.end - 1);",
         "const int first_seen = keys.FirstOf(args_, keys.first_position);",
         CUDA,
     ),
     _bug(
         "single rows see the keys of the row behind them",
         SPLITS,
-        "static_cast<int>(window.First(length - 1))",
-        "static_cast<int>(window.First(length))",
+        "static_cast<int>(window.First(position))",
+        "static_cast<int>(window.First(position + 1))",
         CUDA,
     ),
     _bug(
