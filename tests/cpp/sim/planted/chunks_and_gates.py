@@ -32,8 +32,8 @@ BUGS = [
     _bug(
         "attention of the CPU takes chunks for windows",
         "kernels/cpu/attention.inl",
-        "  return {args.window.First(position), args.window.Last(position, block.sequence->last_key)};",
-        "  return {AttentionWindow(args.window.size).First(position), position};",
+        "  return {args.window.First(position), ",
+        "  return {AttentionWindow(args.window.size).First(position), ",
         CPU,
     ),
     _bug(
