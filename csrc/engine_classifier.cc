@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -174,6 +176,15 @@ DenseLayer LayerOfScores(const std::string& folder) {
   return layer;
 }
 
+// The pad_token_id of the text model. Some files have -1 for none.
+std::optional<int32_t> PaddingOf(const ConfigFields& root) {
+  constexpr char kPad[] = "pad_token_id";
+  const bool is_nested = root.HasObject("text_config") && !root.Has(kPad);
+  const ConfigFields fields = is_nested ? root.Object("text_config") : root;
+  const int64_t id = fields.Integer(kPad, -1, -1, std::numeric_limits<int32_t>::max());
+  return id < 0 ? std::nullopt : std::optional(static_cast<int32_t>(id));
+}
+
 }  // namespace
 
 std::shared_ptr<const DenseLayers> LoadClassifier(const EngineConfig& config,
@@ -183,6 +194,7 @@ std::shared_ptr<const DenseLayers> LoadClassifier(const EngineConfig& config,
   if (!config.model.empty() && HasModelFile(path)) root = ReadModelFile(path);
   const ClassTokens found = FindClassTokens(config, tokens, root ? &*root : nullptr);
   DenseLayer layer;
+  std::optional<int32_t> padding;
   if (!found.ids.empty()) {
     layer = LayerOfTokens(config.model, found, !config.classifier_from_token.empty());
     if (found.is_difference) {
@@ -191,12 +203,13 @@ std::shared_ptr<const DenseLayers> LoadClassifier(const EngineConfig& config,
     }
   } else if (root && IsClassifier(*root)) {
     layer = LayerOfScores(config.model);
+    padding = PaddingOf(*root);
   } else {
     return nullptr;
   }
   std::vector<DenseLayer> layers;
   layers.push_back(std::move(layer));
-  return std::make_shared<const DenseLayers>(std::move(layers));
+  return std::make_shared<const DenseLayers>(std::move(layers), padding);
 }
 
 void CheckPooledLayers(const EmbeddingDefaults& defaults, const ModelMetadata& model) {

@@ -103,7 +103,8 @@ std::optional<DenseActivation> FindDenseActivation(const std::string& name) {
   return found->activation;
 }
 
-DenseLayers::DenseLayers(std::vector<DenseLayer> layers) : layers_(std::move(layers)) {
+DenseLayers::DenseLayers(std::vector<DenseLayer> layers, std::optional<int32_t> padding)
+    : layers_(std::move(layers)), padding_(padding) {
   MLC_CHECK(!layers_.empty());
   for (size_t i = 1; i < layers_.size(); ++i) {
     MLC_CHECK(layers_[i].input_size == layers_[i - 1].output_size());

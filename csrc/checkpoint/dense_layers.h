@@ -31,15 +31,18 @@ struct DenseLayer {
 class DenseLayers {
  public:
   // Requires: there is one, and each takes what the one before it gives.
-  explicit DenseLayers(std::vector<DenseLayer> layers);
+  explicit DenseLayers(std::vector<DenseLayer> layers, std::optional<int32_t> padding = {});
 
   int64_t input_size() const { return layers_.front().input_size; }
   int64_t output_size() const { return layers_.back().output_size(); }
+  // Of a classifier: such tokens at the end of a text are left out, as transformers does it.
+  std::optional<int32_t> padding() const { return padding_; }
   // Requires: input_size() numbers. Returns output_size() of them.
   std::vector<double> Apply(std::span<const double> state) const;
 
  private:
   std::vector<DenseLayer> layers_;
+  std::optional<int32_t> padding_;
 };
 
 // Reads a matrix [rows, columns], or a vector, of a checkpoint as floats. Throws LoadError if it is

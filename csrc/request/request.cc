@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
 
+#include "checkpoint/dense_layers.h"
 #include "support/error.h"
 
 namespace mlc_native {
@@ -208,6 +210,12 @@ EmbeddingConfig Resolved(EmbeddingConfig embedding, const EmbeddingDefaults& def
   return embedding;
 }
 
+// Leaves out tokens of this id at the end of the prompt, and keeps its first one.
+void DropPadding(std::optional<int32_t> padding, Request* request) {
+  std::vector<int32_t>& prompt = request->prompt_token_ids;
+  while (padding && prompt.size() > 1 && prompt.back() == *padding) prompt.pop_back();
+}
+
 // What of the settings does not concern an answer.
 GenerationConfig ServiceOf(const GenerationConfig& config) {
   GenerationConfig service;
@@ -327,6 +335,7 @@ RequestPtr CreateEmbeddingRequest(std::string id, std::vector<Data> inputs,
                                           : Resolved(embedding, limits.embedding);
   request->pooled_layers =
       embedding.classify ? limits.embedding.classifier : limits.embedding.layers;
+  if (embedding.classify) DropPadding(request->pooled_layers->padding(), request.get());
   CheckRequest(*request, limits);
   PlaceRope(request.get());
   if (complete) complete(request.get());

@@ -98,6 +98,18 @@ def test_bits_depend_on_nothing_else(fields: dict[str, Any], tmp_path: Path) -> 
         assert logits(ids[::-1]) == alone[::-1]
 
 
+@pytest.mark.parametrize("ends", [[], [5], [5, 5, 5], [5, 6, 5]])
+def test_padding_at_the_end_is_left_out(ends: list[int], tmp_path: Path) -> None:
+    folder = make_classifier("tiny-llama", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "pad_token_id": 5}))
+    given = [[*random_tokens(20, 500, seed=1), *ends], [5, *ends]]
+    with MLCEngine(folder, "cpu", **SETTINGS) as engine:
+        found = [each.probs for each in engine.classify(given, use_activation=False)]
+    for one, logits in zip(given, found, strict=True):
+        assert np.abs(np.array(logits) - expected_logits(folder, one)).max() < 1e-4
+
+
 def test_a_bias_and_bfloat16(tmp_path: Path) -> None:
     folder = make_classifier("tiny-llama", tmp_path)
     ids = random_tokens(20, 500, seed=1)
