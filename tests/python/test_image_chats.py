@@ -25,6 +25,7 @@ from make_random_checkpoint import make_checkpoint
 
 from mlc_native import AsyncMLCEngine, EngineConfig, InvalidRequest, MLCEngine, SyncMLCEngine
 from mlc_native.serve import EmbeddingData, ImageData, TextData, TokenData
+from mlc_native.serve.images.encoder import ImageEncoder
 from mlc_native.serve.images.tower import Tower
 
 A, B = picture(7, 24, 24), picture(8, 30, 20)
@@ -231,17 +232,22 @@ def test_turns_with_rows_that_see_each_other(gemma3: Path) -> None:
 
 
 @pytest.mark.emulated
-def test_devices_that_take_no_such_images(
-    device: dict[str, Any], is_cpu: bool, gemma3: Path
-) -> None:
-    with MLCEngine(str(gemma3), **device, engine_config=CONFIG) as engine:
-        if is_cpu:
-            assert len(answer(engine, chat("What?", A))) == 8
-            return
-        with pytest.raises(InvalidRequest, match="type gemma3 are read on the CPU only") as caught:
-            engine.chat.completions.create(messages=chat("What?", A))
-        assert caught.value.field == "messages"
-        assert engine.chat.completions.create(messages=chat("x"), max_tokens=1).choices
+def test_devices_answer_alike(device: dict[str, Any], gemma3: Path) -> None:
+    answers = []
+    for of_engine in (device, {"device": "cpu"}):
+        with MLCEngine(str(gemma3), **of_engine, engine_config=CONFIG) as engine:
+            answers.append(answer(engine, chat("What?", A)))
+    assert answers[0] == answers[1]
+    assert len(answers[0]) == 8
+
+
+def test_plug_ins_that_take_no_rows(gemma3: Path) -> None:
+    encoder = ImageEncoder.of_folder(gemma3)
+    assert encoder is not None
+    encoder.check_supported("message 0")
+    encoder.takes_rows = False
+    with pytest.raises(InvalidRequest, match="message 0: images are not read by this plug-in"):
+        encoder.check_supported("message 0")
 
 
 def test_models_that_see_nothing() -> None:

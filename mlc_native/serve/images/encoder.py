@@ -28,8 +28,8 @@ class ImageEncoder:
     Attributes:
         model_type: that of config.json.
         is_supported: whether the model's images are read at all.
-        takes_rows: whether the engine that has the model reads rows in place of tokens. It is known
-            when the model is loaded, as is ``max_whole_rows``.
+        takes_rows: whether the engine that has the model reads rows in place of tokens, which a
+            plug-in may not. It is known when the model is loaded, as is ``max_whole_rows``.
         max_whole_rows: the most rows of an image that a step holds, if it must hold all; or None.
         cache: the rows of recent images.
     """
@@ -70,8 +70,8 @@ class ImageEncoder:
         if not self.takes_rows:
             raise invalid_request(
                 "messages",
-                f"{place}: images of the model type {self.model_type} are read on the CPU "
-                "only so far, and not by this device or plug-in; texts are",
+                f"{place}: images are not read by this plug-in, which takes no rows in place of "
+                "tokens; texts are",
             )
         check_libraries()
 
