@@ -14,6 +14,12 @@
 namespace mlc_native {
 namespace {
 
+// Of Qwen3VLForConditionalGeneration: places of three numbers, and a part of rows that a layer
+// adds.
+constexpr char kPlacesAndParts[] =
+    R"("head_dim": 16, "vision_config": {"deepstack_visual_indexes": [3]},
+       "rope_parameters": {"rope_type": "default", "mrope_section": [4, 2, 2]})";
+
 using RowAnswers = std::map<std::string, std::vector<int32_t>>;
 
 // Of the size of embeddings.
@@ -143,9 +149,7 @@ TEST(CudaEngineInputRows, OfSixteenBitsAreCloseToThoseOnTheCpu) {
       {"Gemma3ForConditionalGeneration",
        R"("head_dim": 16, "sliding_window": 9,
           "layer_types": ["sliding_attention", "full_attention"])"},
-      {"Qwen3VLForConditionalGeneration",
-       R"("head_dim": 16, "vision_config": {"deepstack_visual_indexes": [3]},
-          "rope_parameters": {"rope_type": "default", "mrope_section": [4, 2, 2]})"}};
+      {"Qwen3VLForConditionalGeneration", kPlacesAndParts}};
   for (const auto& [architecture, fields] : models) {
     SCOPED_TRACE(architecture);
     TinyModel tiny(architecture, fields);
@@ -185,10 +189,7 @@ TEST(CudaEngineInputRows, OfSixteenBitsAreCloseToThoseOnTheCpu) {
 TEST(CudaEngineInputRows, AreAnsweredByTwoDevices) {
   setenv("MLC_NATIVE_NCCL_LIB", FAKE_NCCL, 1);
   const std::pair<const char*, const char*> models[] = {
-      {"LlamaForCausalLM", ""},
-      {"Qwen3VLForConditionalGeneration",
-       R"("head_dim": 16, "vision_config": {"deepstack_visual_indexes": [3]},
-          "rope_parameters": {"rope_type": "default", "mrope_section": [4, 2, 2]})"}};
+      {"LlamaForCausalLM", ""}, {"Qwen3VLForConditionalGeneration", kPlacesAndParts}};
   for (const auto& [architecture, fields] : models) {
     SCOPED_TRACE(architecture);
     TinyModel tiny(architecture, fields);
