@@ -84,6 +84,17 @@ ClassTokens FindClassTokens(const EngineConfig& config, const TokenTable* tokens
   return found;
 }
 
+// The family of config.json, if it is one of encoders.
+const ArchSpec* EncoderOf(const ConfigFields& root) {
+  for (const std::string& name : root.Strings("architectures")) {
+    for (const ArchSpec* arch :
+         {FindArchitecture(name), FindDecoder(name), FindClassifier(name, false)}) {
+      if (arch != nullptr) return arch->is_encoder ? arch : nullptr;
+    }
+  }
+  return nullptr;
+}
+
 bool IsClassifier(const ConfigFields& root) {
   return std::ranges::any_of(root.Strings("architectures"), [](const std::string& name) {
     return name.ends_with("ForSequenceClassification");
@@ -159,21 +170,71 @@ void BecomeDifference(std::vector<float>* rows) {
   rows->resize(half);
 }
 
-DenseLayer LayerOfScores(const std::string& folder) {
-  constexpr char kWeight[] = "score.weight";
-  constexpr char kBias[] = "score.bias";
-  const Checkpoint checkpoint(folder);
-  const Checkpoint::Entry* const entry = checkpoint.Find(kWeight);
+// The matrix with this name, of [classes, hidden_size], and its bias if it has one.
+DenseLayer LayerOfClasses(const Checkpoint& checkpoint, const std::string& name) {
+  const std::string weight = name + ".weight";
+  const std::string bias = name + ".bias";
+  const Checkpoint::Entry* const entry = checkpoint.Find(weight);
   if (entry == nullptr || entry->tensor->shape.size() != 2) {
-    throw LoadError(kWeight, "the checkpoint of a classifier needs a matrix \"score.weight\" of " +
-                                 std::string("[classes, hidden_size], or config.json has to name "
-                                             "\"classifier_from_token\""));
+    throw LoadError(weight, "the checkpoint of a classifier needs a matrix \"" + weight +
+                                "\" of [classes, hidden_size], or config.json has to name "
+                                "\"classifier_from_token\"");
   }
   const std::vector<int64_t>& shape = entry->tensor->shape;
   DenseLayer layer{.input_size = shape[1],
-                   .weight = ReadDenseMatrix(checkpoint, kWeight, shape[0], shape[1])};
-  if (checkpoint.Find(kBias) != nullptr) layer.bias = ReadDenseVector(checkpoint, kBias, shape[0]);
+                   .weight = ReadDenseMatrix(checkpoint, weight, shape[0], shape[1])};
+  if (checkpoint.Find(bias) != nullptr) layer.bias = ReadDenseVector(checkpoint, bias, shape[0]);
   return layer;
+}
+
+DenseLayer LayerOfScores(const std::string& folder) {
+  return LayerOfClasses(Checkpoint(folder), "score");
+}
+
+DenseActivation ActivationOfEncoder(const ConfigFields& root, const ClassifierNames& names) {
+  if (names.activation_field.empty()) return *FindDenseActivation(std::string(names.activation));
+  const std::string field(names.activation_field);
+  const std::string name = root.String(field.c_str(), "gelu");
+  if (name == "gelu") return DenseActivation::kGelu;
+  if (name == "silu" || name == "swish") return DenseActivation::kSilu;
+  if (name == "relu") return DenseActivation::kRelu;
+  if (name == "tanh") return DenseActivation::kTanh;
+  root.FailValue(field.c_str(), "one of gelu, silu, swish, relu, tanh");
+}
+
+std::vector<DenseLayer> LayersOfEncoder(const std::string& folder, const ConfigFields& root,
+                                        const ArchSpec& encoder) {
+  const ClassifierNames& names = encoder.classifier;
+  const Checkpoint checkpoint(folder);
+  std::vector<DenseLayer> layers;
+  if (!names.dense.empty()) {
+    DenseLayer& dense = layers.emplace_back(LayerOfClasses(checkpoint, std::string(names.dense)));
+    dense.activation = ActivationOfEncoder(root, names);
+    if (!names.norm.empty()) {
+      dense.norm =
+          ReadDenseVector(checkpoint, std::string(names.norm) + ".weight", dense.output_size());
+      dense.norm_eps = ReadModelConfig(folder).norm_eps;
+    }
+  }
+  const std::string classes(names.classes);
+  DenseLayer last = LayerOfClasses(checkpoint, classes);
+  if (!layers.empty() && layers.back().output_size() != last.input_size) {
+    throw LoadError(classes + ".weight", '"' + classes + ".weight\" takes " +
+                                             std::to_string(last.input_size) + " numbers; \"" +
+                                             std::string(names.dense) + ".weight\" gives " +
+                                             std::to_string(layers.back().output_size()));
+  }
+  layers.push_back(std::move(last));
+  return layers;
+}
+
+Pooling PoolingOfEncoder(const ConfigFields& root, const ClassifierNames& names) {
+  if (names.pooling_field.empty()) return Pooling::kCls;
+  const std::string field(names.pooling_field);
+  const std::string name = root.String(field.c_str(), std::string(names.absent_pooling));
+  if (name == "cls" || name == "bos") return Pooling::kCls;
+  if (name == "mean") return Pooling::kMean;
+  root.FailValue(field.c_str(), "\"cls\", \"bos\" or \"mean\"");
 }
 
 // The pad_token_id of the text model. Some files have -1 for none.
@@ -187,29 +248,35 @@ std::optional<int32_t> PaddingOf(const ConfigFields& root) {
 
 }  // namespace
 
-std::shared_ptr<const DenseLayers> LoadClassifier(const EngineConfig& config,
-                                                  const TokenTable* tokens) {
+void LoadClassifier(const EngineConfig& config, const TokenTable* tokens,
+                    EmbeddingDefaults* defaults) {
   const std::string path = config.model + "/config.json";
   std::optional<ConfigFields> root;
   if (!config.model.empty() && HasModelFile(path)) root = ReadModelFile(path);
+  const bool has_modules = HasModelFile(config.model + "/modules.json");
+  if (root && !has_modules && EncoderOf(*root) != nullptr) defaults->pooling = Pooling::kCls;
   const ClassTokens found = FindClassTokens(config, tokens, root ? &*root : nullptr);
-  DenseLayer layer;
+  std::vector<DenseLayer> layers;
   std::optional<int32_t> padding;
   if (!found.ids.empty()) {
-    layer = LayerOfTokens(config.model, found, !config.classifier_from_token.empty());
+    DenseLayer& layer = layers.emplace_back(
+        LayerOfTokens(config.model, found, !config.classifier_from_token.empty()));
     if (found.is_difference) {
       BecomeDifference(&layer.weight);
       BecomeDifference(&layer.bias);
     }
   } else if (root && IsClassifier(*root)) {
-    layer = LayerOfScores(config.model);
-    padding = PaddingOf(*root);
+    if (const ArchSpec* const encoder = EncoderOf(*root)) {
+      layers = LayersOfEncoder(config.model, *root, *encoder);
+      defaults->classifier_pooling = PoolingOfEncoder(*root, encoder->classifier);
+    } else {
+      layers.push_back(LayerOfScores(config.model));
+      padding = PaddingOf(*root);
+    }
   } else {
-    return nullptr;
+    return;
   }
-  std::vector<DenseLayer> layers;
-  layers.push_back(std::move(layer));
-  return std::make_shared<const DenseLayers>(std::move(layers), padding);
+  defaults->classifier = std::make_shared<const DenseLayers>(std::move(layers), padding);
 }
 
 void CheckPooledLayers(const EmbeddingDefaults& defaults, const ModelMetadata& model) {

@@ -11,11 +11,12 @@
 
 namespace mlc_native {
 
-// Returns what makes the logits of classes of the last token's hidden state behind the final norm;
-// null if neither the settings nor the folder say anything of classes. `tokens` may be null. Throws
-// InvalidConfig that names classifier_from_token, LoadError.
-std::shared_ptr<const DenseLayers> LoadClassifier(const EngineConfig& config,
-                                                  const TokenTable* tokens);
+// Sets what makes the logits of classes of hidden states behind the final norm, and which of these
+// it takes; nothing if neither the settings nor the folder say anything of classes. An encoder
+// whose folder does not say how texts are embedded pools the first token. `tokens` may be null.
+// Throws InvalidConfig that names classifier_from_token, LoadError.
+void LoadClassifier(const EngineConfig& config, const TokenTable* tokens,
+                    EmbeddingDefaults* defaults);
 
 // Throws LoadError unless the layers take the hidden states of the model.
 void CheckPooledLayers(const EmbeddingDefaults& defaults, const ModelMetadata& model);

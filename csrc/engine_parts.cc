@@ -187,7 +187,7 @@ EngineParts LoadParts(const EngineConfig& config, const EngineOptions& options) 
   source.progress = options.load_progress;
   source.log = options.log;
   parts.model = LoadModel(source);
-  parts.defaults.embedding.classifier = LoadClassifier(config, parts.token_table.get());
+  LoadClassifier(config, parts.token_table.get(), &parts.defaults.embedding);
   CheckPooledLayers(parts.defaults.embedding, parts.model->metadata());
   ModelMetadata needs = parts.model->metadata();
   parts.draft_model = LoadDraftModel(with_threads, std::move(source), parts);

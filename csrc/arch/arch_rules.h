@@ -30,6 +30,19 @@ inline constexpr Switch kAlways{.absent = true};
 struct PositionTable {
   std::string_view name{};  // empty: the family has none
   int64_t first = 0;        // the row of position 0
+  bool is_counted = false;  // max_position_embeddings counts the rows in front of it, too
+};
+
+// The classifier of a family of encoders: what the first token's state, or the mean of all, goes
+// through up to the logits. Names are whole, without ".weight"; an empty one is of nothing.
+struct ClassifierNames {
+  std::string_view dense{};             // a matrix [hidden, hidden]
+  std::string_view activation{};        // of what it gives, by its name in torch
+  std::string_view activation_field{};  // or the field of config.json with its name
+  std::string_view norm{};              // of that
+  std::string_view classes = "classifier";
+  std::string_view pooling_field{};  // "cls" or "bos", the first token, or "mean"
+  std::string_view absent_pooling = "cls";
 };
 
 // What a norm divides by: the root of the mean of the squares (RMSNorm), or the standard deviation

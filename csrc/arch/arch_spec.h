@@ -43,6 +43,9 @@ struct ArchSpec {
 
   std::span<const VectorName> vectors{};
   PositionTable positions{};
+  // A table [type_vocab_size, hidden], of which a row is added to the embeddings: the first to
+  // those of a text, the second to those of a second text behind it. Empty: none.
+  std::string_view text_types{};
   // multi_query: one KV head, else as many as attention heads; unless new_decoder_architecture.
   bool reads_multi_query = false;
 
@@ -59,6 +62,9 @@ struct ArchSpec {
   float norm_weight_offset = 0.0f;                   // y = norm(x) * (offset + weight)
   bool norm_bias = false;                            // of the norms other than those of q and k
   bool norms_lack_weights = false;                   // all of them; they are ones
+  // What the norms in front of blocks give is the residual, too, so that they follow what the block
+  // before adds (Post-LN).
+  bool norms_give_residual = false;
   bool normalizes_embeddings = false;  // with such a norm, before they enter the residual
   Switch qkv_bias{};
   Switch out_bias{};
@@ -85,9 +91,13 @@ struct ArchSpec {
   bool reads_rope_mscales = false;   // short_mscale, long_mscale of longrope
   bool rows_see_each_other = false;  // those of an image, in both directions
   bool reads_bidirectional = false;  // use_bidirectional_attention: those of a text
-  bool reads_mrope = false;          // positions of images, which are one number in texts
-  bool reads_layer_thetas = false;   // layer_rope_theta: of each layer, 0: it has no rope
-  bool proportional_rope = false;    // partial_rotary_factor is of "proportional" ropes alone
+  // Rows see their whole text, always, and what is behind the final norm are embeddings. A window
+  // has so many tokens, half of them on each side.
+  bool is_encoder = false;
+  ClassifierNames classifier{};
+  bool reads_mrope = false;         // positions of images, which are one number in texts
+  bool reads_layer_thetas = false;  // layer_rope_theta: of each layer, 0: it has no rope
+  bool proportional_rope = false;   // partial_rotary_factor is of "proportional" ropes alone
   QueryScalingRule query_scaling = QueryScalingRule::kNone;
   WindowRule window_rule = WindowRule::kNever;
   std::string_view window_pattern_field{};    // of sliding_window_pattern; empty: `defaults`

@@ -7,6 +7,7 @@
 #include "arch/arch_spec.h"
 #include "arch/convolution_rows.h"
 #include "arch/dense_rows.h"
+#include "arch/encoder_rows.h"
 #include "arch/expert_rows.h"
 #include "arch/gemma3n_rows.h"
 #include "arch/gemma4_rows.h"
@@ -186,7 +187,7 @@ constexpr ArchSpec kFirstRows[] = {
 constexpr auto kArchitectures = Join(
     kFirstRows, kGemma3nRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows,
     kGptRows, kExpertRows, kOtherExpertRows, kWindowExpertRows, kOmniRows, kLlama4Rows, kAfmoeRows,
-    kHybridRows, kConvolutionRows, kMambaRows, kKimiRows, kLagunaRows);
+    kHybridRows, kConvolutionRows, kMambaRows, kKimiRows, kLagunaRows, kEncoderRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},
@@ -199,9 +200,9 @@ constexpr MlcFamily kMlcFamilies[] = {
     {"gemma3_text", "Gemma3ForCausalLM", kSeparateQkvFusedFfn},
 };
 
-// The row of a family that generates, by the family's part of the name.
-const ArchSpec* FindGenerator(const std::string& family) {
-  for (const char* const head : {"ForCausalLM", "LMHeadModel"}) {
+// The row of a family that has a head, by the family's part of the name.
+const ArchSpec* FindWithHead(const std::string& family) {
+  for (const char* const head : {"ForCausalLM", "LMHeadModel", "ForMaskedLM"}) {
     if (const ArchSpec* const arch = FindArchitecture(family + head)) return arch;
   }
   return nullptr;
@@ -237,7 +238,7 @@ const ArchSpec* FindDecoder(std::string_view name) {
   for (const std::string_view ending : {"TextModel", "Model"}) {
     if (!name.ends_with(ending)) continue;
     const std::string family(name.substr(0, name.size() - ending.size()));
-    if (const ArchSpec* const arch = FindGenerator(family)) return arch;
+    if (const ArchSpec* const arch = FindWithHead(family)) return arch;
   }
   return nullptr;
 }
@@ -250,7 +251,7 @@ const ArchSpec* FindClassifier(std::string_view name, bool has_sections) {
     const ArchSpec* const whole =
         has_sections ? FindArchitecture(family + "ForConditionalGeneration") : nullptr;
     if (whole != nullptr) return whole;
-    if (const ArchSpec* const arch = FindGenerator(family)) return arch;
+    if (const ArchSpec* const arch = FindWithHead(family)) return arch;
   }
   return nullptr;
 }

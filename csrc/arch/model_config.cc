@@ -40,7 +40,9 @@ NamedModel ReadArchitecture(const ConfigFields& root) {
   const std::vector<std::string> names = root.Strings("architectures");
   std::string list;
   for (const std::string& name : names) {
-    if (const ArchSpec* arch = FindArchitecture(name)) return {.arch = arch};
+    if (const ArchSpec* arch = FindArchitecture(name)) {
+      return {.arch = arch, .has_head = !arch->is_encoder};
+    }
     if (const ImageModel* model = FindImageModel(name)) return {.image_model = model};
     if (const ArchSpec* arch = FindDecoder(name)) return {.arch = arch, .has_head = false};
     if (const ArchSpec* arch = FindClassifier(name, root.HasObject("text_config"))) {
@@ -74,7 +76,8 @@ void ReadDirections(const ConfigFields& fields, ModelConfig* config) {
       value != nullptr && value->is_string() && fields.String(kOfFamily) == "vision";
   const bool is_of_family =
       !is_vision && value != nullptr && (value->is_string() || fields.Bool(kOfFamily, false));
-  if (!is_of_family && fields.Bool(kOfAll, true)) return;
+  const bool is_encoder = config->arch->is_encoder;
+  if (!is_of_family && !is_encoder && fields.Bool(kOfAll, true)) return;
   const bool is_known = !is_of_family || (config->arch->reads_bidirectional && !value->is_string());
   const bool has_chunks = std::ranges::any_of(
       config->layers, [](const LayerConfig& layer) { return layer.window.is_chunk; });
@@ -87,7 +90,7 @@ void ReadDirections(const ConfigFields& fields, ModelConfig* config) {
   config->sight = RowSight::kAll;
   for (LayerConfig& layer : config->layers) {
     int64_t& window = layer.window.size;
-    if (window > 0) window = (is_of_family ? window / 2 : window) + 1;
+    if (window > 0) window = (is_of_family || is_encoder ? window / 2 : window) + 1;
   }
 }
 
@@ -204,8 +207,12 @@ void ReadSizes(const ConfigFields& fields, const TextSizes& sizes, ModelConfig& 
     config.layers.resize(static_cast<size_t>(
         fields.Integer("num_hidden_layers", OrRequired(sizes.num_layers), 1, kMaxLayers)));
   }
+  const PositionTable& table = config.arch->positions;
+  const int64_t unused = table.is_counted ? table.first : 0;
   config.max_positions =
-      fields.Integer("max_position_embeddings", absent.max_position_embeddings, 1, kMaxPositions);
+      fields.Integer("max_position_embeddings", absent.max_position_embeddings + unused, 1 + unused,
+                     kMaxPositions) -
+      unused;
   if (config.num_heads % config.num_kv_heads != 0) {
     fields.FailValue("num_key_value_heads",
                      "a divisor of \"num_attention_heads\" = " + std::to_string(config.num_heads));
@@ -259,6 +266,11 @@ int64_t RopedDim(const ModelConfig& config, int rope) {
   return layer == config.layers.end() ? config.head_dim : config.head_dim_of(*layer);
 }
 
+int64_t ReadTextTypes(const ConfigFields& fields, const ArchSpec& arch) {
+  constexpr int64_t kMost = 1024;
+  return arch.text_types.empty() ? 0 : fields.Integer("type_vocab_size", 2, 1, kMost);
+}
+
 // Sets everything that follows from the family and the fields of the text model, except how the
 // weights are stored.
 ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_t longest,
@@ -286,6 +298,7 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
   ReadGateCuts(fields, config);
   ReadLayerInputs(fields, config);
   ReadResidualStreams(fields, config);
+  config.num_text_types = ReadTextTypes(fields, arch);
   ReadExpertLayers(fields, config);
   const SequenceLengths lengths{.max_positions = config.max_positions, .longest = longest};
   const RopedDims dims{.full = RopedDim(config, 0), .local = RopedDim(config, 1)};

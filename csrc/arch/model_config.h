@@ -189,7 +189,8 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   bool has_head = true;      // false: the checkpoint has none, so that logits mean nothing
   bool has_classes = false;  // it has a matrix from the last state to logits of classes
   RowSight sight = RowSight::kBefore;
-  float embedding_scale = 1;  // see EmbeddingScale
+  int64_t num_text_types = 0;  // rows of ArchSpec::text_types
+  float embedding_scale = 1;   // see EmbeddingScale
   // The first layers, behind each of which a part of a row in place of a token is added (DeepStack
   // of Qwen3-VL). Fewer than all layers.
   int64_t num_image_layers = 0;
@@ -324,6 +325,8 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::vector<float> QueryScales(int64_t num_positions) const;
   // What the embeddings are multiplied with in a decoder whose weights have this type.
   float EmbeddingScale(DType weights) const;
+  // The row of ArchSpec::text_types of a token of a second text, or of the only one.
+  int32_t TextTypeOf(bool is_second) const { return is_second && num_text_types > 1 ? 1 : 0; }
   // Numbers of a row in place of a token: of the embedding, and of what the first layers add.
   int64_t input_size() const { return (1 + num_image_layers) * hidden_size; }
   // ModelMetadata::max_whole_rows: those that all windows hold.

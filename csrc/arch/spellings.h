@@ -19,8 +19,12 @@ inline constexpr std::string_view kHeadNames[] = {"lm_head.weight",
 struct TensorNames {
   std::span<const std::string_view> prefixes = kDecoderPrefixes;
   std::string_view embeddings = "embed_tokens.weight";
-  std::string_view layer = "layers.";    // "<prefix>layers.7.<name of a projection or norm>"
-  std::string_view final_norm = "norm";  // and ".weight"
+  std::string_view layer = "layers.";  // "<prefix>layers.7.<name of a projection or norm>"
+  // And ".weight"; with norms that follow the residual, of the last layer.
+  std::string_view final_norm = "norm";
+  // Of a family whose embeddings are normalized: the norm has the place of that in front of
+  // attention in the first layer, and gives the residual.
+  std::string_view embedding_norm{};
   std::span<const std::string_view> heads = kHeadNames;  // whole names
 };
 
@@ -89,6 +93,7 @@ struct NormName {
   std::string_view name;
   NormRole role;
   std::string_view ending = ".weight";
+  bool of_layer_before = false;  // the tensor is one of the layer in front
 };
 
 // A tensor whose name has `part`, and that is not there, may be there with `other` in its place. It

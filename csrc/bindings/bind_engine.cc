@@ -104,12 +104,13 @@ void BindEngine(nb::module_& m) {
           [](const PyEngine& self, std::string id, const std::vector<int64_t>& token_ids,
              const std::optional<std::string>& pooling, std::optional<int64_t> dimensions,
              std::optional<bool> normalize, const GenerationConfig& service, const PlacedRows& rows,
-             bool classify) {
+             bool classify, int64_t second_text) {
             return CreateEngineEmbeddingRequest(*self.engine, std::move(id), token_ids, pooling,
-                                                dimensions, normalize, service, rows, classify);
+                                                dimensions, normalize, service, rows, classify,
+                                                second_text);
           },
           "id"_a, "token_ids"_a, "pooling"_a, "dimensions"_a, "normalize"_a, "service"_a.lock(),
-          "embeddings"_a = PlacedRows(), "classify"_a = false,
+          "embeddings"_a = PlacedRows(), "classify"_a = false, "second_text"_a = 0,
           "A request for the embedding of the tokens, or for the logits of their classes; None is "
           "what the model folder says. Raises "
           "InvalidRequest.")

@@ -63,7 +63,7 @@ void BindThreadedEngine(nb::module_& m) {
            "InvalidRequest, InvalidConfig.")
       .def("create_embedding_request", &CreateEngineEmbeddingRequest<ThreadedEngine>, "id"_a,
            "token_ids"_a, "pooling"_a, "dimensions"_a, "normalize"_a, "service"_a.lock(),
-           "embeddings"_a = PlacedRows(), "classify"_a = false,
+           "embeddings"_a = PlacedRows(), "classify"_a = false, "second_text"_a = 0,
            "A request for the embedding of the tokens, or for the logits of their classes; None is "
            "what the model folder says. Raises "
            "InvalidRequest.")

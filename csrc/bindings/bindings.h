@@ -88,14 +88,15 @@ std::shared_ptr<Request> CreateEngineRequest(AnyEngine& engine, std::string id,
 // The same for a request that embeds its tokens, or classifies them; None is what the model folder
 // says.
 template <typename AnyEngine>
-std::shared_ptr<Request> CreateEngineEmbeddingRequest(AnyEngine& engine, std::string id,
-                                                      const std::vector<int64_t>& token_ids,
-                                                      const std::optional<std::string>& pooling,
-                                                      std::optional<int64_t> dimensions,
-                                                      std::optional<bool> normalize,
-                                                      const GenerationConfig& service,
-                                                      const PlacedRows& rows, bool classify) {
-  EmbeddingConfig config{.dimensions = dimensions, .normalize = normalize, .classify = classify};
+std::shared_ptr<Request> CreateEngineEmbeddingRequest(
+    AnyEngine& engine, std::string id, const std::vector<int64_t>& token_ids,
+    const std::optional<std::string>& pooling, std::optional<int64_t> dimensions,
+    std::optional<bool> normalize, const GenerationConfig& service, const PlacedRows& rows,
+    bool classify, int64_t second_text) {
+  EmbeddingConfig config{.dimensions = dimensions,
+                         .normalize = normalize,
+                         .classify = classify,
+                         .second_text = second_text};
   if (pooling) config.pooling = ParsePooling(*pooling);
   std::optional<ReleasedGil> release;
   if (!rows.empty()) release.emplace();

@@ -264,6 +264,7 @@ class BodyReader {
     read(Field{"dimensions", ""}, &EmbeddingConfig::dimensions);
     read(Field{"normalize", ""}, &EmbeddingConfig::normalize);
     read(Field{"classify", ""}, &EmbeddingConfig::classify);
+    read(Field{"second_text", ""}, &EmbeddingConfig::second_text);
     FieldReader<GenerationConfig> read_service(fields_, &body.generation, OwnForm());
     VisitGenerationFields([&](const Field& field, auto member) {
       if (std::ranges::count(kServiceOfEmbeddings, field.name) > 0) read_service(field, member);

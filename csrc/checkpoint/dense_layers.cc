@@ -58,6 +58,19 @@ double DenseProduct(const float* weights, const double* state, int64_t size) {
   return sum;
 }
 
+// LayerNorm.
+void Normalize(const DenseLayer& layer, std::vector<double>* values) {
+  const auto size = static_cast<double>(values->size());
+  double sum = 0, squares = 0;
+  for (const double value : *values) sum += value;
+  const double mean = sum / size;
+  for (const double value : *values) squares += (value - mean) * (value - mean);
+  const double scale = 1 / std::sqrt(squares / size + layer.norm_eps);
+  for (size_t i = 0; i < values->size(); ++i) {
+    (*values)[i] = ((*values)[i] - mean) * scale * layer.norm[i];
+  }
+}
+
 std::vector<double> Applied(const DenseLayer& layer, std::span<const double> state) {
   std::vector<double> outputs(static_cast<size_t>(layer.output_size()));
   const float* weights = layer.weight.data();
@@ -66,6 +79,7 @@ std::vector<double> Applied(const DenseLayer& layer, std::span<const double> sta
     outputs[i] =
         Activated(layer.activation, DenseProduct(weights, state.data(), layer.input_size) + bias);
   }
+  if (!layer.norm.empty()) Normalize(layer, &outputs);
   return outputs;
 }
 

@@ -24,6 +24,8 @@ struct DenseLayer {
   std::vector<float> weight{};  // [outputs, input_size]
   std::vector<float> bias{};    // [outputs], or empty
   DenseActivation activation = DenseActivation::kIdentity;
+  std::vector<float> norm{};  // [outputs]: of a LayerNorm behind it; or empty
+  double norm_eps = 0;
 
   int64_t output_size() const { return std::ssize(weight) / input_size; }
 };

@@ -19,8 +19,9 @@ namespace mlc_native {
 namespace {
 
 constexpr char kModules[] = "modules.json";
-// Of GGUF files; 0 is none, 2 the first token, 4 a rank.
+// Of GGUF files; 0 is none, 4 a rank.
 constexpr int64_t kMeanOfGguf = 1;
+constexpr int64_t kFirstOfGguf = 2;
 constexpr int64_t kLastOfGguf = 3;
 constexpr int64_t kLastTypeOfGguf = 4;
 
@@ -61,6 +62,8 @@ void ReadPooling(const ConfigFields& config, const std::string& name, EmbeddingD
   const std::string mode = modes.size() == 1 ? modes[0] : "";
   if (mode == "lasttoken") {
     defaults->pooling = Pooling::kLast;
+  } else if (mode == "cls_token" || mode == "cls") {
+    defaults->pooling = Pooling::kCls;
   } else if (mode == "mean_tokens" || mode == "mean") {
     defaults->pooling = Pooling::kMean;
     if (config.Bool("include_prompt", true)) return;
@@ -200,7 +203,8 @@ EmbeddingDefaults ReadEmbeddingDefaults(const std::string& model_path) {
     defaults.pooling = Pooling::kMean;
     ReadDenseOfGguf(model_path, &defaults);
   }
-  if (type != 0 && type != kMeanOfGguf && type != kLastOfGguf) {
+  if (type == kFirstOfGguf) defaults.pooling = Pooling::kCls;
+  if (type != 0 && type != kMeanOfGguf && type != kFirstOfGguf && type != kLastOfGguf) {
     defaults.refusal = "the file pools by type " + std::to_string(type);
   }
   return defaults;

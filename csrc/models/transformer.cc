@@ -315,6 +315,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
   max_num_rows_ = max_num_rows;
   max_num_logits_ = max_num_logits;
   positions_.resize(static_cast<size_t>(max_num_rows));
+  if (config_.num_text_types > 0) text_types_.resize(static_cast<size_t>(max_num_rows));
   slots_.resize(static_cast<size_t>(max_num_rows));
   sequences_.reserve(static_cast<size_t>(max_num_rows));
   if (config_.has_states()) {

@@ -151,7 +151,8 @@ class Transformer : public Model {
   int64_t max_num_rows_ = 0;
   int64_t max_num_logits_ = 0;
   Buffers buffers_;
-  std::vector<int32_t> positions_;  // [rows]
+  std::vector<int32_t> positions_;   // [rows]
+  std::vector<int32_t> text_types_;  // [rows], of a model that tells two texts apart
   // Where rope puts the rows of a batch, if it has images: tables of the rows themselves.
   bool has_row_ropes_ = false;
   std::vector<RopeTable> row_ropes_;

@@ -50,6 +50,7 @@ void Transformer::PlacePositions(const ForwardBatch& batch) {
       const size_t row = static_cast<size_t>(s.first_row) + static_cast<size_t>(j);
       const int64_t page = s.block_table[static_cast<size_t>(position / kKvPageSize)];
       positions_[row] = static_cast<int32_t>(position);
+      if (!text_types_.empty()) text_types_[row] = config_.TextTypeOf(s.IsOfSecondText(position));
       slots_[row] = page * kKvPageSize + position % kKvPageSize;
       last_page = std::max(last_page, page);
     }
@@ -77,10 +78,14 @@ void Transformer::Ops::GatherEmbeddings(const Activations& out) {
     kernels::GatherRows(model_.cpu_, weights.embeddings, args);
   }
   PlaceInputRows(out);
-  if (weights.positions.data == nullptr) return;
-  kernels::GatherRows(
-      model_.cpu_, weights.positions,
-      {.ids = positions(), .m = num_rows_, .out = out.data, .ldo = out.width, .adds = true});
+  const auto add = [&](const kernels::RowTable& table, const int32_t* ids) {
+    if (table.data == nullptr) return;
+    kernels::GatherRows(
+        model_.cpu_, table,
+        {.ids = ids, .m = num_rows_, .out = out.data, .ldo = out.width, .adds = true});
+  };
+  add(weights.text_types, model_.text_types_.data());
+  add(weights.positions, positions());
 }
 
 // ---- Norms ----
@@ -132,10 +137,11 @@ void Transformer::Ops::Normalize(const NormWeights<const float*>& pre_norm) {
     input_ = config_.attends_to_joined() ? &buffers_.joined : &buffers_.residual;
     return;
   }
-  kernels::NormalizeArgs norm = Norm(buffers_.residual, pre_norm, buffers_.hidden);
+  const Activations& out = pre_norm.gives_residual ? buffers_.residual : buffers_.hidden;
+  kernels::NormalizeArgs norm = Norm(buffers_.residual, pre_norm, out);
   norm.eps = config_.residual_norm_eps;
   remembered_.Add(norm);
-  input_ = &buffers_.hidden;
+  input_ = &out;
 }
 
 void Transformer::Ops::AddAndNormalize(const NormWeights<const float*>& post_norm,
@@ -148,12 +154,13 @@ void Transformer::Ops::AddAndNormalize(const NormWeights<const float*>& post_nor
     AddAndKeepInput();
     return Normalize(pre_norm);
   }
-  kernels::NormalizeArgs norm = Norm(buffers_.output, pre_norm, buffers_.hidden);
+  const Activations& out = pre_norm.gives_residual ? buffers_.residual : buffers_.hidden;
+  kernels::NormalizeArgs norm = Norm(buffers_.output, pre_norm, out);
   norm.residual = buffers_.residual.data;
   norm.ld_residual = buffers_.residual.width;
   norm.eps = config_.residual_norm_eps;
   remembered_.Add(norm);
-  input_ = &buffers_.hidden;
+  input_ = &out;
 }
 
 void Transformer::Ops::AddOutput(const NormWeights<const float*>& norm) {

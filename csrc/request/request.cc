@@ -103,17 +103,25 @@ void AppendInput(const Data& input, size_t index, const RequestLimits& limits, R
 }
 
 // Keeps the last tokens. What is out of range is refused later.
+// Of a text whose rows see each other, whose last token closes it: the first tokens and that one.
+void TruncateText(int64_t max_tokens, Request* request) {
+  std::vector<int32_t>& token_ids = request->prompt_token_ids;
+  const auto end = max_tokens > 1 ? token_ids.end() - 1 : token_ids.end();
+  token_ids.erase(token_ids.begin() + std::max<int64_t>(max_tokens - 1, 1), end);
+}
+
 void TruncatePrompt(int64_t input_size, Request* request) {
   const std::optional<int64_t>& max_tokens = request->generation_cfg.truncate_prompt_tokens;
   if (!max_tokens || *max_tokens < 1) return;
   std::vector<int32_t>& token_ids = request->prompt_token_ids;
   const int64_t num_dropped = std::ssize(token_ids) - *max_tokens;
   if (num_dropped <= 0) return;
+  if (request->is_whole && request->prompt_rows.empty()) return TruncateText(*max_tokens, request);
   for (const PromptRows& rows : request->prompt_rows) {
-    if (rows.positions.empty()) continue;
+    if (rows.positions.empty() && !request->is_whole) continue;
     throw InvalidRequest("truncate_prompt_tokens",
                          "\"truncate_prompt_tokens\" cannot shorten a prompt with positions of "
-                         "images; it has " +
+                         "images, or images in a text whose rows see each other; it has " +
                              std::to_string(token_ids.size()) + " tokens");
   }
   token_ids.erase(token_ids.begin(), token_ids.begin() + num_dropped);
@@ -167,9 +175,20 @@ std::string Reason(const RequestLimits& limits) {
   return limits.length_reason.empty() ? "" : " (" + limits.length_reason + ')';
 }
 
-void CheckEmbedding(const EmbeddingConfig& embedding, const RequestLimits& limits) {
+void CheckEmbedding(const EmbeddingConfig& embedding, int64_t prompt_len,
+                    const RequestLimits& limits) {
   if (limits.embedding_size == 0) {
     throw InvalidRequest("model", "This model gives no hidden states, so there are no embeddings");
+  }
+  if (embedding.pooling == Pooling::kCls && !limits.whole_prompts) {
+    throw InvalidRequest("pooling",
+                         "\"pooling\" \"cls\" is of models that attend in both directions; the "
+                         "first token of this one sees no other");
+  }
+  if (embedding.second_text < 0 || embedding.second_text > prompt_len) {
+    throw InvalidRequest("second_text", OutOfRangeMessage("second_text", embedding.second_text,
+                                                          "in [0, " + std::to_string(prompt_len) +
+                                                              "], the length of the prompt"));
   }
   const int64_t dimensions = embedding.dimensions.value_or(limits.embedding_size);
   if (dimensions < 1 || dimensions > limits.embedding_size) {
@@ -180,7 +199,6 @@ void CheckEmbedding(const EmbeddingConfig& embedding, const RequestLimits& limit
   }
 }
 
-// The logits of classes are made of the last token's state.
 EmbeddingConfig ResolvedForClasses(const EmbeddingConfig& embedding, const RequestLimits& limits) {
   if (limits.num_classes == 0) {
     throw InvalidRequest(
@@ -195,7 +213,10 @@ EmbeddingConfig ResolvedForClasses(const EmbeddingConfig& embedding, const Reque
   if (embedding.pooling) refuse("pooling");
   if (embedding.dimensions) refuse("dimensions");
   if (embedding.normalize) refuse("normalize");
-  return {.pooling = Pooling::kLast, .normalize = false, .classify = true};
+  return {.pooling = limits.embedding.classifier_pooling,
+          .normalize = false,
+          .classify = true,
+          .second_text = embedding.second_text};
 }
 
 // With what the model's folder says where the request says nothing.
@@ -296,7 +317,7 @@ void CheckRequest(const Request& request, const RequestLimits& limits) {
   request.generation_cfg.Validate(limits.vocab_size);
   CheckUsesOfRows(request, limits);
   if (request.embedding) {
-    CheckEmbedding(*request.embedding, limits);
+    CheckEmbedding(*request.embedding, request.prompt_len(), limits);
   } else if (!limits.generates) {
     throw InvalidRequest(
         "model",
@@ -336,6 +357,10 @@ RequestPtr CreateEmbeddingRequest(std::string id, std::vector<Data> inputs,
   request->pooled_layers =
       embedding.classify ? limits.embedding.classifier : limits.embedding.layers;
   if (embedding.classify) DropPadding(request->pooled_layers->padding(), request.get());
+  if (service.truncate_prompt_tokens) {
+    int64_t& second = request->embedding->second_text;
+    second = std::min(second, request->prompt_len());
+  }
   CheckRequest(*request, limits);
   PlaceRope(request.get());
   if (complete) complete(request.get());

@@ -20,6 +20,11 @@ std::span<const RowPosition> RopePositions(const RequestStateEntry& entry, int64
                      static_cast<size_t>(std::min(end, std::ssize(all)) - begin));
 }
 
+int64_t SecondText(const RequestStateEntry& entry) {
+  const Request& request = *entry.rstate->request;
+  return request.embedding ? request.embedding->second_text : 0;
+}
+
 }  // namespace
 
 void StepBatch::Clear() {
@@ -57,7 +62,8 @@ void StepBatch::Add(const PlannedSlice& slice, const PagedKvCache& kv, TokenBloc
                         .recurrent_writes = kv.state_writes(entry.mstate.internal_id),
                         .adapter = entry.rstate->request->adapter_weights(),
                         .rope_positions = RopePositions(entry, position, end),
-                        .rope_shift = entry.rstate->request->rope_shift});
+                        .rope_shift = entry.rstate->request->rope_shift,
+                        .second_text = SecondText(entry)});
   if (is_behind) {
     MLC_CHECK(slice.num_tokens == slice.num_drawn) << slice.num_tokens << " tokens behind guesses";
     token_ids_.push_back(TokenAt(behind.next()));
@@ -112,14 +118,17 @@ void StepBatch::AddDrafts(const PlannedSlice& slice) {
   token_ids_.insert(token_ids_.end(), drafts.begin(), drafts.end());
 }
 
-// Of the last token, or of all that are not pooled yet.
+// Of the last token or the first one, or of all that are not pooled yet. A prompt whose first token
+// is pooled is a slice.
 void StepBatch::AddPooledRows(const PlannedSlice& slice) {
-  const bool is_mean = slice.entry->rstate->request->embeds(Pooling::kMean);
+  const Request& request = *slice.entry->rstate->request;
+  const bool is_mean = request.embeds(Pooling::kMean);
   const auto num_rows =
       static_cast<int32_t>(is_mean ? slice.num_pooled : int64_t{slice.completes_input});
   if (num_rows == 0) return;
+  const int64_t from_end = request.embeds(Pooling::kCls) ? slice.num_tokens : num_rows;
   pooled_.push_back({.entry = slice.entry,
-                     .first_row = static_cast<int32_t>(std::ssize(token_ids_)) - num_rows,
+                     .first_row = static_cast<int32_t>(std::ssize(token_ids_) - from_end),
                      .num_rows = num_rows,
                      .sequence_idx = static_cast<int>(std::ssize(sequences_)) - 1,
                      .is_complete = slice.completes_input});

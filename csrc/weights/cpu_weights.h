@@ -30,6 +30,7 @@ struct CpuDecoderWeights : DecoderWeights<kernels::PackedLinear, const float*> {
   kernels::PackedLinear packed_embeddings;  // tied: the head
   kernels::RowTable layer_embeddings;       // of the inputs of all layers; data is null: none
   kernels::RowTable positions;              // likewise; of row p, what is added at position p
+  kernels::RowTable text_types;             // likewise; of row t, to the t-th text of a pair
   WeightMemory memory;
   WeightMemory shared;  // of a draft head: its target's, where it has no matrices of its own
   ModelDescription description;  // without what the device adds

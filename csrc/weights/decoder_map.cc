@@ -41,7 +41,7 @@ WeightMap MapOfDraftHead(const ModelConfig& config, const WeightNames& names) {
     map.entry.state_norms.push_back(
         AddNorm(&map, "fc_norm." + std::to_string(i), head.target_hidden_size));
   }
-  AddLayer(config, config.layers.front(), names, head.Name(layout.layer), &map);
+  AddLayer(config, 0, names, head.Name(layout.layer), &map);
   map.final_norm.weight = AddNorm(&map, head.Name(layout.final_norm), hidden);
   map.head = AddOwnHead(&map, config, names);
   if (!names.embeddings.empty()) {
@@ -96,6 +96,13 @@ void AddPositions(WeightMap* map, const ModelConfig& config, const std::string& 
   map->slots.back().part = {.num_rows = table.first + config.max_positions, .first = table.first};
 }
 
+void AddTextTypes(WeightMap* map, const ModelConfig& config, const std::string& prefix) {
+  if (config.num_text_types == 0) return;
+  map->text_types =
+      map->AddWhole(ParameterForm::kTable, prefix + std::string(config.arch->text_types),
+                    {config.num_text_types, config.hidden_size});
+}
+
 // Of a decoder whose layers have inputs.
 void AddLayerInputs(WeightMap* map, const ModelConfig& config, const std::string& prefix) {
   if (!config.layer_inputs) return;
@@ -143,16 +150,18 @@ WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {
     return config.layers.empty() ? MapOfMedusa(config, names) : MapOfDraftHead(config, names);
   }
   WeightMap map;
-  const TensorNames& tensors = config.arch->names;
   AddEmbeddingsAndHead(&map, config, names);
   AddPositions(&map, config, names.prefix);
+  AddTextTypes(&map, config, names.prefix);
   AddLayerInputs(&map, config, names.prefix);
   AddStreams(&map, config, names.prefix);
   for (size_t i = 0; i < config.layers.size(); ++i) {
-    AddLayer(config, config.layers[i], names,
-             names.prefix + std::string(tensors.layer) + std::to_string(i) + ".", &map);
+    AddLayer(config, i, names, PrefixOfLayer(config, names, i), &map);
   }
-  AddFinalNorm(&map, config, names.prefix + std::string(tensors.final_norm));
+  const std::string& of_norm = config.arch->norms_give_residual
+                                   ? PrefixOfLayer(config, names, config.layers.size() - 1)
+                                   : names.prefix;
+  AddFinalNorm(&map, config, of_norm + std::string(config.arch->names.final_norm));
   return map;
 }
 

@@ -27,6 +27,7 @@ template <typename Vector>
 struct NormWeights {
   Vector weight{};
   Vector bias{};
+  bool gives_residual = false;  // what it gives is the residual, too
 };
 
 // The linears, norms and other vectors of one layer. `Matrix` is a view of a packed matrix;

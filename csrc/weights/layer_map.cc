@@ -16,11 +16,16 @@ namespace {
 
 class LayerBuilder {
  public:
-  LayerBuilder(const ModelConfig& config, const LayerConfig& layer, const std::string& prefix,
-               WeightMap* map)
-      : config_(config), layer_(layer), prefix_(prefix), map_(*map) {}
+  LayerBuilder(const ModelConfig& config, size_t index, const WeightNames& names,
+               const std::string& prefix, WeightMap* map)
+      : config_(config),
+        index_(index),
+        layer_(config.layers[index]),
+        names_(names),
+        prefix_(prefix),
+        map_(*map) {}
 
-  LayerParameters Build(const WeightNames& names) && {
+  LayerParameters Build() && {
     for (const ProjectionName& projection : config_.projections) {
       if (projection.role == LinearRole::kHeadKeyUp && layer_.attends()) {
         AddUpOfHeads(NameOf(projection.name) + std::string(projection.ending));
@@ -28,7 +33,7 @@ class LayerBuilder {
         AddProjection(projection);
       }
     }
-    if (layer_.has_experts) AddExperts(*names.experts);
+    if (layer_.has_experts) AddExperts(*names_.experts);
     for (const NormName& norm : config_.norms()) {
       if (config_.has_norm(layer_, norm.role)) AddNorm(norm);
     }
@@ -59,11 +64,27 @@ class LayerBuilder {
     }
   }
 
+  // Whether it is the norm of the embeddings.
+  bool IsOfEmbeddings(NormRole role) const {
+    return index_ == 0 && role == NormRole::kPreAttention &&
+           !config_.arch->names.embedding_norm.empty();
+  }
+
+  std::string NameOfNorm(const NormName& named) const {
+    if (IsOfEmbeddings(named.role)) {
+      return names_.prefix + std::string(config_.arch->names.embedding_norm);
+    }
+    if (!named.of_layer_before) return NameOf(named.name);
+    MLC_CHECK(index_ > 0) << named.name;
+    return PrefixOfLayer(config_, names_, index_ - 1) + std::string(named.name);
+  }
+
   void AddNorm(const NormName& named) {
     const NormRole role = named.role;
-    const std::string name = NameOf(named.name);
+    const std::string name = NameOfNorm(named);
     const std::vector<int64_t> shape = config_.norm_shape(layer_, role);
     NormParameters& norm = parameters_.norms[static_cast<size_t>(role)];
+    norm.gives_residual = IsOfEmbeddings(role) || config_.arch->norms_give_residual;
     if (config_.arch->norms_lack_weights || named.name.empty()) {
       norm.weight = map_.AddWhole(ParameterForm::kVector, "", shape);
     } else if (name.find('#') == std::string::npos) {
@@ -317,7 +338,9 @@ class LayerBuilder {
   }
 
   const ModelConfig& config_;
+  const size_t index_;
   const LayerConfig& layer_;
+  const WeightNames& names_;
   const std::string& prefix_;
   WeightMap& map_;
   LayerParameters parameters_;
@@ -326,9 +349,13 @@ class LayerBuilder {
 
 }  // namespace
 
-void AddLayer(const ModelConfig& config, const LayerConfig& layer, const WeightNames& names,
+std::string PrefixOfLayer(const ModelConfig& config, const WeightNames& names, size_t index) {
+  return names.prefix + std::string(config.arch->names.layer) + std::to_string(index) + '.';
+}
+
+void AddLayer(const ModelConfig& config, size_t index, const WeightNames& names,
               const std::string& prefix, WeightMap* map) {
-  map->layers.push_back(LayerBuilder(config, layer, prefix, map).Build(names));
+  map->layers.push_back(LayerBuilder(config, index, names, prefix, map).Build());
 }
 
 }  // namespace mlc_native

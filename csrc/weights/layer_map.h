@@ -8,8 +8,11 @@
 
 namespace mlc_native {
 
-// Adds what the layer has to map->layers. `prefix` is in front of the names of its tensors.
-void AddLayer(const ModelConfig& config, const LayerConfig& layer, const WeightNames& names,
+// What is in front of the names of the tensors of a layer.
+std::string PrefixOfLayer(const ModelConfig& config, const WeightNames& names, size_t index);
+
+// Adds what the layer has to map->layers. `prefix`: as above, unless it is one of a draft head.
+void AddLayer(const ModelConfig& config, size_t index, const WeightNames& names,
               const std::string& prefix, WeightMap* map);
 
 }  // namespace mlc_native

@@ -53,6 +53,17 @@ bool IsNormOfExperts(const ModelConfig& config, const std::string& name) {
   });
 }
 
+// Whether it belongs to what an encoder has in place of a head: for masks, for classes, or to pool.
+bool IsBehindEncoder(const ModelConfig& config, const std::string& name) {
+  if (!config.arch->is_encoder) return false;
+  constexpr std::string_view kHeads[] = {
+      "cls.",         "lm_head.",        "head.",           "decoder.",
+      "classifier.",  "dense.",          "pre_classifier.", "pooler.",
+      "bert.pooler.", "roberta.pooler.", "vocab_"};
+  return name.ends_with("position_ids") ||
+         std::ranges::any_of(kHeads, [&](std::string_view head) { return name.starts_with(head); });
+}
+
 // Whether it is a weight of keys or values, by its name within a layer.
 bool IsOfKeys(const ModelConfig& config, std::string_view name) {
   const auto is_one = [&](const ProjectionName& projection) {
@@ -120,13 +131,14 @@ std::vector<std::string> FindUnused(const ModelConfig& config, const WeightSet& 
   for (const Checkpoint::Entry& entry : weights.checkpoint().entries()) {
     const std::string& name = entry.tensor->name;
     const auto& heads = config.arch->names.heads;
-    const bool known =
-        used.contains(entry.tensor) || IsKnownBuffer(name) ||
-        (config.draft_head && (name == "d2t" || name == "t2d")) || weights.IsEmptyBias(entry) ||
-        (config.has_classes && name.starts_with("score.")) ||
-        (config.tie_word_embeddings && name.ends_with(heads.front())) ||
-        (!of_head.empty() && name.starts_with(of_head)) || IsOfIgnoredPart(config, name) ||
-        IsNormOfExperts(config, name) || IsOfSharedKeys(config, name);
+    const bool known = used.contains(entry.tensor) || IsKnownBuffer(name) ||
+                       (config.draft_head && (name == "d2t" || name == "t2d")) ||
+                       weights.IsEmptyBias(entry) ||
+                       (config.has_classes && name.starts_with("score.")) ||
+                       (config.tie_word_embeddings && name.ends_with(heads.front())) ||
+                       (!of_head.empty() && name.starts_with(of_head)) ||
+                       IsOfIgnoredPart(config, name) || IsNormOfExperts(config, name) ||
+                       IsOfSharedKeys(config, name) || IsBehindEncoder(config, name);
     if (!known) unused.push_back(name);
   }
   for (const std::string& file : weights.checkpoint().extra_shards()) {

@@ -160,7 +160,7 @@ CpuDecoderWeights ViewWeights(const WeightLayout& layout, const kernels::CpuKern
     return form.Linear({layout.plan().formats[p], parameter.rows, parameter.columns, data(p)});
   };
   CpuDecoderWeights weights{
-      map.View(layout.plan().dtype, matrix, vector), {}, {}, {}, {}, {}, {}, {}, {}};
+      map.View(layout.plan().dtype, matrix, vector), {}, {}, {}, {}, {}, {}, {}, {}, {}};
   weights.packed_embeddings = weights.head.matrix;
   const auto table = [&](size_t p) {
     if (p == kAbsent) return kernels::RowTable{};
@@ -174,6 +174,7 @@ CpuDecoderWeights ViewWeights(const WeightLayout& layout, const kernels::CpuKern
   weights.embeddings = table(map.embeddings);
   weights.layer_embeddings = table(map.layer_inputs.embeddings);
   weights.positions = table(map.positions);
+  weights.text_types = table(map.text_types);
   weights.memory = std::move(memory);
   weights.description = layout.plan().description;
   return weights;

@@ -79,6 +79,7 @@ struct LinearParameters {
 struct NormParameters {
   size_t weight = kAbsent;
   size_t bias = kAbsent;
+  bool gives_residual = false;
 };
 struct LayerParameters {
   LayerParameters() { vectors.fill(kAbsent); }
@@ -124,7 +125,8 @@ struct WeightMap {
   size_t head = 0;  // absent of a draft head that has its target's
   size_t head_bias = kAbsent;
   size_t embeddings = kAbsent;  // absent when tied, and when they are the target's
-  size_t positions = kAbsent;   // rows that are added to the embeddings
+  size_t positions = kAbsent;   // rows that are added to the embeddings,
+  size_t text_types = kAbsent;  // likewise
 
   // What all devices have of a decoder's weights; matrix(p) and vector(p) make views of parameters.
   template <typename MatrixFn, typename VectorFn>
@@ -135,7 +137,7 @@ struct WeightMap {
     using Linear = typename Layer::Linear;
     const auto optional = [&](size_t p) { return p == kAbsent ? Vector{} : vector(p); };
     const auto norm = [&](const NormParameters& p) {
-      return NormWeights<Vector>{optional(p.weight), optional(p.bias)};
+      return NormWeights<Vector>{optional(p.weight), optional(p.bias), p.gives_residual};
     };
     const auto linear = [&](const LinearParameters& p) {
       return p.matrix == kAbsent ? Linear{} : Linear{matrix(p.matrix), optional(p.bias)};

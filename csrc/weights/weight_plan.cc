@@ -93,8 +93,9 @@ WeightNames FindNames(const ModelConfig& config, const WeightSet& weights) {
   const std::string head = FirstThatIsThere(weights, tensors.heads, "");
   const std::string embeddings = names.prefix + std::string(tensors.embeddings);
   // A head that is stored although it is tied counts only when it differs, as in transformers 5.
-  const bool tied = config.tie_word_embeddings &&
-                    (!weights.Has(head) || SameTensor(weights.checkpoint(), head, embeddings));
+  const bool tied =
+      config.tie_word_embeddings && (!config.has_head || !weights.Has(head) ||
+                                     SameTensor(weights.checkpoint(), head, embeddings));
   if (!tied) names.head = head;
   names.head_bias = head.substr(0, head.rfind('.')) + ".bias";
   // Of the first layer that has some.

@@ -77,6 +77,10 @@ struct SequenceSlice {
   // behind guesses too, are so much further on (or back) than their places in the sequence.
   std::span<const RowPosition> rope_positions{};
   int64_t rope_shift = 0;
+  // Of a model that tells two texts apart: the position of the second one; 0: there is one text.
+  int64_t second_text = 0;
+
+  bool IsOfSecondText(int64_t at) const { return second_text > 0 && at >= second_text; }
 };
 
 // Memory for hidden states on the device of a target and its draft head: forwards of the target
@@ -332,6 +336,6 @@ MLC_NATIVE_API std::unique_ptr<Model> LoadModel(const ModelSource& source);
 // mlc_native::ModelSource*)` and `extern "C" int mlc_native_plugin_abi()`, which returns
 // kModelPluginAbi. That number changes with ModelSource, Model and every type that they use. The
 // caller owns the model; the library stays loaded while the model lives. Exceptions pass through.
-inline constexpr int kModelPluginAbi = 23;
+inline constexpr int kModelPluginAbi = 24;
 
 }  // namespace mlc_native

@@ -41,10 +41,11 @@ class EmbeddingRequest(BaseModel):
         "None: all.",
     )
     user: str | None = Field(default=None, description="has no effect.")
-    pooling: Literal["last", "mean"] | None = Field(
+    pooling: Literal["last", "mean", "cls"] | None = Field(
         default=None,
-        description='"last": the hidden state of the last token; "mean": the mean of all tokens\'. '
-        "None: as the model folder says, else the last one.",
+        description='"last": the hidden state of the last token; "mean": the mean of all tokens\'; '
+        '"cls": the first token\'s, of models that attend in both directions. None: as the model '
+        "folder says, else the first one of encoders such as BERT and the last one of others.",
     )
     normalize: bool | None = Field(
         default=None,
@@ -88,7 +89,7 @@ class EmbeddingArguments(TypedDict, total=False):
     encoding_format: Literal["float", "base64"]
     dimensions: int | None
     user: str | None
-    pooling: Literal["last", "mean"] | None
+    pooling: Literal["last", "mean", "cls"] | None
     normalize: bool | None
     prompt_name: str | None
     add_special_tokens: bool

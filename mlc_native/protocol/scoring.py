@@ -51,6 +51,11 @@ class ClassificationRequest(ServiceFields):
     add_special_tokens: bool = Field(
         default=True, description="put what the tokenizer puts around a text around each one."
     )
+    second_texts: list[int] | None = Field(
+        default=None,
+        description="of each input that is token ids, where a second text begins, for models that "
+        "tell two texts apart, such as BERT (0: there is one text); others ignore it.",
+    )
 
     @field_validator("input", mode="plain")
     @classmethod
@@ -96,6 +101,7 @@ class ClassificationArguments(ServiceArguments, total=False):
 
     use_activation: bool
     add_special_tokens: bool
+    second_texts: list[int] | None
     request_id: str | None
 
 

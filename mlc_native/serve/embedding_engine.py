@@ -11,7 +11,7 @@ from mlc_native.errors import invalid_request, shown
 from mlc_native.serve.arguments import EngineSettings
 from mlc_native.serve.engine import MLCEngine
 
-_POOLINGS = ("last", "mean")
+_POOLINGS = ("cls", "mean", "last")
 
 
 class AsyncEmbeddingEngine:
@@ -23,12 +23,13 @@ class AsyncEmbeddingEngine:
         model: model folder, "demo" or hub id.
         model_lib: plug-in library that creates the model; None is the decoder of the device.
         device: as for MLCEngine.
-        pooling_strategy: "last" or "mean"; None: as the model folder says, else "last".
+        pooling_strategy: "cls", "mean" or "last"; None: as the model folder says, else "cls" of
+            encoders and "last" of decoders.
         settings: fields of EngineConfig.
 
     Attributes:
         engine: the MLCEngine.
-        model_type: "decoder", the only kind of model there is.
+        model_type: "encoder" for a model that attends in both directions, else "decoder".
         pooling_strategy: what is in effect.
 
     Raises:
@@ -36,23 +37,25 @@ class AsyncEmbeddingEngine:
         InvalidConfig, LoadError: see MLCEngine.
     """
 
-    model_type: Literal["decoder"] = "decoder"
-
     def __init__(
         self,
         model: str | os.PathLike[str],
         model_lib: str | os.PathLike[str] | None = None,
         device: object = "auto",
         *,
-        pooling_strategy: Literal["last", "mean"] | None = None,
+        pooling_strategy: Literal["cls", "mean", "last"] | None = None,
         **settings: Unpack[EngineSettings],
     ) -> None:
         if pooling_strategy is not None and pooling_strategy not in _POOLINGS:
             raise invalid_request(
                 "pooling_strategy",
-                f'"pooling_strategy" must be "last", "mean" or None, got {shown(pooling_strategy)}',
+                '"pooling_strategy" must be "cls", "mean", "last" or None, got '
+                f"{shown(pooling_strategy)}",
             )
         self.engine = MLCEngine(model, device, model_lib=model_lib, **settings)
+        self.model_type: Literal["encoder", "decoder"] = (
+            "encoder" if self.engine.attends_in_both_directions else "decoder"
+        )
         self._pooling = pooling_strategy
         self.pooling_strategy = pooling_strategy or self.engine.embedding_pooling
 

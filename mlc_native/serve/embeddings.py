@@ -295,9 +295,12 @@ def pooled_requests(
             for each in encoded
         ]
         service = config.apply_to(_core.GenerationConfig())
+        ids = ids_of_prompts(request_id, len(prompts))
         return [
-            _pooled_request(core, id_, tokens, request, service)
-            for id_, tokens in zip(ids_of_prompts(request_id, len(prompts)), token_ids, strict=True)
+            _pooled_request(core, id_, tokens, request, service, second_text)
+            for id_, tokens, second_text in zip(
+                ids, token_ids, _second_texts(request, prompts), strict=True
+            )
         ]
     except InvalidRequest as error:
         if error.field != "prompt":
@@ -306,17 +309,39 @@ def pooled_requests(
         raise invalid_request("input", text, error.code) from None
 
 
+def _second_texts(request: PooledRequest, prompts: list[Prompt]) -> list[int]:
+    """Where the second text of each input begins; 0: it has none."""
+    given = request.second_texts if isinstance(request, ClassificationRequest) else None
+    if given is None:
+        return [0] * len(prompts)
+    if len(given) != len(prompts) or isinstance(prompts[0], str):
+        raise invalid_request(
+            "second_texts",
+            f'"second_texts" must have a number for each "input" of token ids, of which there are '
+            f"{0 if isinstance(prompts[0], str) else len(prompts)}, got {shown(given)}",
+        )
+    return given
+
+
 def _pooled_request(
     core: Any,
     request_id: str,
     token_ids: list[int],
     request: PooledRequest,
     service: _core.GenerationConfig,
+    second_text: int,
 ) -> _core.Request:
     create = partial(core.create_embedding_request, request_id, token_ids)
     created: _core.Request
     if isinstance(request, ClassificationRequest):
-        created = create(None, None, None, service, classify=True)
+        try:
+            created = create(None, None, None, service, classify=True, second_text=second_text)
+        except TypeError:  # more than C++ has an integer for
+            raise _no_second_text(second_text, token_ids) from None
+        except InvalidRequest as error:
+            if error.field != "second_text":
+                raise
+            raise _no_second_text(second_text, token_ids) from None
         return created
     try:
         created = create(request.pooling, request.dimensions, request.normalize, service)
@@ -325,6 +350,14 @@ def _pooled_request(
             "dimensions", f'"dimensions" must be in [1, 2^63), got {shown(request.dimensions)}'
         ) from None
     return created
+
+
+def _no_second_text(second_text: int, token_ids: list[int]) -> InvalidRequest:
+    return invalid_request(
+        "second_texts",
+        f'"second_texts" must be in [0, {len(token_ids)}], the length of the input, '
+        f"got {shown(second_text)}",
+    )
 
 
 class Embeddings:

@@ -231,9 +231,14 @@ class EngineRequests(MLCEngineBase):
         return self._limits.num_classes
 
     @property
-    def embedding_pooling(self) -> Literal["last", "mean"]:
+    def embedding_pooling(self) -> Literal["last", "mean", "cls"]:
         """What an embedding is made of if its request does not say."""
-        return cast(Literal["last", "mean"], self._limits.pooling)
+        return cast(Literal["last", "mean", "cls"], self._limits.pooling)
+
+    @property
+    def attends_in_both_directions(self) -> bool:
+        """Whether tokens see those behind them, so that the model generates nothing."""
+        return self._limits.whole_prompts
 
     @property
     def _limits(self) -> _core.RequestLimits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,20 +40,35 @@ _CONFIG = "config.json"
 _ROLES = [re.compile(rf"""["']{role}["']""") for role in ("query", "document")]
 
 
+@dataclass(frozen=True)
+class PairItem:
+    """What the tokenizer of a model puts together of a pair.
+
+    Attributes:
+        part: 0 or 1 for a text, or tokens.
+        type: 1 of the second text, for models that tell both apart.
+    """
+
+    part: int | list[int]
+    type: int = 0
+
+
+_TEXTS = (PairItem(0), PairItem(1))
+
+
 class PairPrompts:
     """How the texts of a pair become the prompt of a model. Immutable.
 
     Args:
         template: renders messages with the roles system (the instruction), query and document.
-        items: without a template, what the tokenizer puts together: 0 and 1 are the texts, lists
-            are tokens.
+        items: without a template, what the tokenizer puts together.
         prompts: of the folder, whose default one is the instruction.
     """
 
     def __init__(
         self,
         template: ChatTemplate | None = None,
-        items: Sequence[int | list[int]] = (0, 1),
+        items: Sequence[PairItem] = _TEXTS,
         prompts: EmbeddingPrompts | None = None,
     ) -> None:
         self._template = template
@@ -107,16 +123,29 @@ class PairPrompts:
                     "the prompt of this model has no place for an instruction: its chat template "
                     'would have to show messages with the roles "system", "query" and "document"',
                 )
-            items = self._items if self._template is None else (0, 1)
+            items = self._items if self._template is None else _TEXTS
             pieces: list[Any] = []
             for item in items:
-                pieces += item if isinstance(item, list) else [texts[item]]
+                pieces += item.part if isinstance(item.part, list) else [texts[item.part]]
             return pieces
         instruction = self._prompts.text(None) if instruction is None else instruction
         messages = [{"role": "query", "content": query}, {"role": "document", "content": document}]
         if instruction:
             messages.insert(0, {"role": "system", "content": instruction})
         return self._template.render(messages)
+
+    def first_text(self, query: str) -> Prompt | None:
+        """What is in front of the second text of the prompt of a pair, for models that tell both
+        texts apart; None for others.
+        """
+        if self._template is not None:
+            return None
+        pieces: list[Any] = []
+        for item in self._items:
+            if item.type == 1:
+                return pieces
+            pieces += item.part if isinstance(item.part, list) else [query]
+        return None
 
 
 def _is_prompt(query: str) -> bool:
@@ -133,14 +162,14 @@ def _bos_token(folder: Path) -> str:
 # ---- the pair of a tokenizer.json
 
 
-def _pair_items(path: Path) -> list[int | list[int]]:
+def _pair_items(path: Path) -> list[PairItem]:
     """What a tokenizer.json makes of a pair of texts; both behind one another if it does not say.
 
     Raises:
         LoadError: the file is damaged.
     """
     if not has_file(path):
-        return [0, 1]
+        return list(_TEXTS)
     processor = read_optional_json_object(path).get("post_processor")
     try:
         return _items_of(processor)
@@ -150,23 +179,28 @@ def _pair_items(path: Path) -> list[int | list[int]]:
         ) from error
 
 
-def _items_of(processor: Any) -> list[int | list[int]]:
+def _items_of(processor: Any) -> list[PairItem]:
     if processor is None:
-        return [0, 1]
+        return list(_TEXTS)
     kind = processor["type"]
     if kind == "Sequence":
         found = [_items_of(each) for each in processor["processors"]]
-        return next((items for items in found if items != [0, 1]), [0, 1])
+        return next((items for items in found if items != list(_TEXTS)), list(_TEXTS))
     if kind == "TemplateProcessing":
         return [_template_item(item, processor["special_tokens"]) for item in processor["pair"]]
     if kind in ("BertProcessing", "RobertaProcessing"):
         begin, end = [int(processor["cls"][1])], [int(processor["sep"][1])]
-        middle = [end] if kind == "BertProcessing" else [end, end]
-        return [begin, 0, *middle, 1, end]
-    return [0, 1]  # as ByteLevel
+        if kind == "RobertaProcessing":
+            return [PairItem(part) for part in (begin, 0, end, end, 1, end)]
+        first = [PairItem(part) for part in (begin, 0, end)]
+        return [*first, PairItem(1, type=1), PairItem(end, type=1)]
+    return list(_TEXTS)  # as ByteLevel
 
 
-def _template_item(item: Any, special_tokens: Any) -> int | list[int]:
+def _template_item(item: Any, special_tokens: Any) -> PairItem:
     if "Sequence" in item:
-        return ["A", "B"].index(item["Sequence"]["id"])
-    return [int(id_) for id_ in special_tokens[item["SpecialToken"]["id"]]["ids"]]
+        found = item["Sequence"]
+        return PairItem(["A", "B"].index(found["id"]), int(found.get("type_id", 0)))
+    found = item["SpecialToken"]
+    ids = [int(id_) for id_ in special_tokens[found["id"]]["ids"]]
+    return PairItem(ids, int(found.get("type_id", 0)))

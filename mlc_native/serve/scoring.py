@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import hypot
 from operator import mul
 from typing import Any
@@ -234,22 +235,28 @@ def _call_of_pairs(pairs: Pairs, request: ComparisonRequest, setup: ModelSetup) 
             "how well two texts go together; classify tells its classes",
         )
     config = GenerationConfig(truncate_prompt_tokens=request.truncate_prompt_tokens)
-    length = setup.max_input_sequence_length, setup.input_length_reason
     inputs = []
+    second_texts = []
     for i, (query, document) in enumerate(pairs.pairs()):
         try:
             prompt = setup.pair_prompts.prompt(query, document, request.instruction)
-            inputs.append(
-                bounded_token_ids(
-                    prompt, setup.tokenizer, config, *length, add_special_tokens=False
-                )
+            encode = partial(
+                bounded_token_ids,
+                **{"tokenizer": setup.tokenizer, "config": config, "add_special_tokens": False},
+                **{"max_length": setup.max_input_sequence_length},
+                reason=setup.input_length_reason,
             )
+            inputs.append(encode(prompt))
+            first = setup.pair_prompts.first_text(query)
+            second_texts.append(0 if first is None else len(encode(first)))
         except InvalidRequest as error:
             if error.field not in ("prompt", "messages"):
                 raise
             text = f"pair {i}: {error}"
             raise invalid_request(pairs.names[1], text, error.code) from None
     fields = {"input": inputs, "use_activation": request.use_activation, **_service(request)}
+    if any(second_texts):
+        fields["second_texts"] = second_texts
     return PooledCall(ClassificationRequest, fields, pairs.names[1])
 
 

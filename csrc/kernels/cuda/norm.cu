@@ -7,7 +7,7 @@
 namespace mlc_native::kernels::cuda {
 inline namespace norm_cu {
 
-template <typename T, int kVectors, bool kScales>
+template <typename T, int kVectors, bool kScales, bool kKeeps>
 __device__ inline void AddAndNormalizeRow(const AddNormArgs& args) {
   constexpr int kWarps = kThreadsOfRow<kVectors> / kWarp;
   __shared__ float post_sums[kWarps];
@@ -54,6 +54,7 @@ __device__ inline void AddAndNormalizeRow(const AddNormArgs& args) {
     if (column >= args.dim) continue;
     pre_weight.Scale(i, args.weight_offset, scale, sum.values[i]);
     bias.Add(i, sum.values[i]);
+    if constexpr (kKeeps) StoreFloats(residual + column, sum.values[i]);
     StoreFloats(static_cast<T*>(args.y) + row + column, sum.values[i]);
   }
 }
@@ -61,13 +62,19 @@ __device__ inline void AddAndNormalizeRow(const AddNormArgs& args) {
 template <typename T, int kVectors>
 __global__ void __launch_bounds__(kThreadsOfRow<kVectors>)
     AddNormKernel(const __grid_constant__ AddNormArgs args) {
-  AddAndNormalizeRow<T, kVectors, false>(args);
+  AddAndNormalizeRow<T, kVectors, false, false>(args);
+}
+
+template <typename T, int kVectors>
+__global__ void __launch_bounds__(kThreadsOfRow<kVectors>)
+    KeptNormKernel(const __grid_constant__ AddNormArgs args) {
+  AddAndNormalizeRow<T, kVectors, false, true>(args);
 }
 
 template <typename T, int kVectors>
 __global__ void __launch_bounds__(kThreadsOfRow<kVectors>)
     ScaledAddNormKernel(const __grid_constant__ AddNormArgs args) {
-  AddAndNormalizeRow<T, kVectors, true>(args);
+  AddAndNormalizeRow<T, kVectors, true, false>(args);
 }
 
 template <typename T, int kVectors>
@@ -132,9 +139,10 @@ void ForRows(DType dtype, int64_t m, int64_t dim, const F& launch) {
 }  // namespace norm_cu
 
 void AddNorm(const AddNormArgs& args, Stream stream) {
-  MLC_CHECK(args.scale == nullptr || args.x != nullptr);
+  MLC_CHECK(args.scale == nullptr || (args.x != nullptr && !args.keeps));
   ForRows(args.dtype, args.m, args.dim, [&](const LaunchShape& shape, auto vectors, auto tag) {
     using T = typename decltype(tag)::Type;
+    if (args.keeps) return Launch(KeptNormKernel<T, vectors()>, shape, stream, args);
     if (args.scale == nullptr) return Launch(AddNormKernel<T, vectors()>, shape, stream, args);
     Launch(ScaledAddNormKernel<T, vectors()>, shape, stream, args);
   });

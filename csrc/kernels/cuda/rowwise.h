@@ -24,7 +24,8 @@ struct AddNormArgs {
   const void* scale = nullptr;  // one number, with x alone; null: 1
   const void* pre_weight = nullptr;
   const void* pre_bias = nullptr;
-  void* y = nullptr;  // [m, dim]
+  void* y = nullptr;   // [m, dim]
+  bool keeps = false;  // the residual becomes what y is, before it is rounded; without a scale
   float weight_offset = 0.0f;
   float eps = 1e-6f;
   float post_eps = 0.0f;  // of post_weight; 0: as eps

@@ -182,6 +182,7 @@ StepInputs::Limits CudaModel::MakeLimits(int64_t num_pages, int64_t max_num_rows
           .num_slots = num_slots_,
           .has_slots = config_.has_states(),
           .has_row_places = metadata_.row_positions,
+          .num_text_types = config_.num_text_types,
           .sight = config_.sight,
           .vocab_size = config_.vocab_size,
           .num_ids = config_.draft_head ? config_.draft_head->num_embeddings : config_.vocab_size,

@@ -32,6 +32,7 @@ struct CudaDecoderWeights : DecoderWeights<CudaMatrix, const void*> {
   const void* embeddings = nullptr;        // [vocab, hidden]
   const void* layer_embeddings = nullptr;  // [vocab, inputs of all layers]; null: none
   const void* positions = nullptr;      // [positions, hidden], added to the embeddings; null: none
+  const void* text_types = nullptr;     // [types, hidden], likewise
   std::vector<CudaRope> ropes;          // as ModelConfig::ropes
   const float* query_scales = nullptr;  // [positions]; null: none
   // Of a draft head: the token of the target of each of its own; null: the same.

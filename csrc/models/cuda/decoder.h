@@ -35,6 +35,13 @@ struct CudaStreams {
   const int32_t* places = nullptr;  // [num_rows], below zero: the row is not asked for
 };
 
+// Adjacent rows of first texts, or of second ones, of a model that tells them apart.
+struct TextRun {
+  int64_t first_row = 0;
+  int64_t num_rows = 0;
+  int32_t type = 0;  // ModelConfig::TextTypeOf
+};
+
 // The rows of a forward, all arrays on the device. The first num_decode_rows are computed one by
 // one, the rest are the rows of `tiles`.
 struct CudaBatch {
@@ -45,6 +52,7 @@ struct CudaBatch {
   const int32_t* token_ids = nullptr;  // [num_rows], below zero: sampled[-1 - id]
   const int32_t* sampled = nullptr;
   std::span<const InputRows> input_rows{};  // on the host; never of launches that are replayed
+  std::span<const TextRun> text_runs{};     // likewise; all rows of a model with text types
   const int32_t* positions = nullptr;       // [num_rows]
   const int32_t* rope_positions = nullptr;  // [num_rows, 3]; null: the model has no such ones
   const int64_t* slots = nullptr;           // [num_rows], below zero: an unused row

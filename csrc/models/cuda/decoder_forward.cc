@@ -103,6 +103,22 @@ void CudaDecoder::Ops::GatherEmbeddings() const {
                         .out = residual_},
                        stream_);
   for (const InputRows& rows : batch_.input_rows) PlaceInputRows(rows);
+  for (const TextRun& run : batch_.text_runs) AddTextType(run);
+}
+
+void CudaDecoder::Ops::AddTextType(const TextRun& run) const {
+  const int64_t hidden = config_.hidden_size;
+  const auto* const types = static_cast<const std::byte*>(weights_.text_types);
+  const auto bytes = hidden * static_cast<int64_t>(DTypeSize(weights_.dtype));
+  MoveRows({.from_dtype = weights_.dtype,
+            .from = types + run.type * bytes,
+            .ld_from = 0,
+            .to = residual_ + run.first_row * hidden,
+            .ld_to = hidden,
+            .adds = true,
+            .m = run.num_rows,
+            .k = hidden},
+           stream_);
 }
 
 void CudaDecoder::Ops::LaunchAddNorm(const Added& added, const Norm& pre_norm, void* input) const {
@@ -115,6 +131,7 @@ void CudaDecoder::Ops::LaunchAddNorm(const Added& added, const Norm& pre_norm, v
            .pre_weight = pre_norm.weight,
            .pre_bias = pre_norm.bias,
            .y = input,
+           .keeps = pre_norm.gives_residual,
            .weight_offset = config_.norm_weight_offset,
            .eps = config_.residual_norm_eps,
            .post_eps = config_.norm_eps,
@@ -127,7 +144,8 @@ void CudaDecoder::Ops::LaunchAddNorm(const Added& added, const Norm& pre_norm, v
 void CudaDecoder::Ops::AddAndNormalize(const Norm& post_norm, const Norm& pre_norm) {
   const void* output = FinishBlock(post_norm);
   const bool is_final = &pre_norm == &weights_.final_norm;  // which not only a linear reads
-  if (output == nullptr && pre_norm.weight != nullptr && pre_norm.bias == nullptr && !is_final) {
+  if (output == nullptr && pre_norm.weight != nullptr && pre_norm.bias == nullptr &&
+      !pre_norm.gives_residual && !is_final) {
     deferred_norm_ = pre_norm;
     return;
   }

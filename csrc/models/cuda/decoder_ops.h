@@ -116,6 +116,7 @@ class CudaDecoder::Ops {
   void GatherEmbeddings() const;
   // Of rows in place of tokens (decoder_input_rows.cc).
   void PlaceInputRows(const InputRows& rows) const;
+  void AddTextType(const TextRun& run) const;
   // Of a decoder whose layers have inputs (decoder_layer_inputs.cc).
   void MakeLayerInputs();
   void LaunchLayerInputGate(size_t layer);

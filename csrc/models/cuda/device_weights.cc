@@ -93,6 +93,7 @@ CudaDecoderWeights View(const WeightLayout& layout, std::byte* memory) {
   const size_t layer_table = plan.map.layer_inputs.embeddings;
   if (layer_table != kAbsent) view.layer_embeddings = vector(layer_table);
   if (plan.map.positions != kAbsent) view.positions = vector(plan.map.positions);
+  if (plan.map.text_types != kAbsent) view.text_types = vector(plan.map.text_types);
   return view;
 }
 

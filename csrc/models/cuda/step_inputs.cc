@@ -79,10 +79,11 @@ int64_t StepInputs::PaddedRows(int64_t rows, int64_t max_rows) {
   return std::min(padded, max_rows);
 }
 
-bool StepInputs::IsDecode(const ForwardBatch& batch) {
+bool StepInputs::IsDecode(const ForwardBatch& batch) const {
   const size_t rows = batch.token_ids.size();
   if (batch.logits_rows.size() != rows || !batch.logits_behind.empty()) return false;
-  if (!batch.input_rows.empty()) return false;  // copies are not replayed
+  if (!batch.input_rows.empty()) return false;   // copies are not replayed
+  if (limits_.num_text_types > 0) return false;  // nor is what is added to runs of rows
   if (!std::ranges::all_of(batch.sequences, HasDecodeRows)) return false;
   for (size_t i = 0; i < rows; ++i) {
     if (batch.logits_rows[i] != static_cast<int32_t>(i)) return false;
@@ -206,6 +207,7 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
   if (reads_tokens) PackCounts(batch, arrays);
   PackInputRows(batch);
   out.input_rows = input_rows_;
+  out.text_runs = text_runs_;
   FindBlocks(batch);
   std::ranges::copy(blocks_, arrays.blocks.begin());
   accept_args_.ids = out.token_ids;
@@ -245,6 +247,7 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
 
 void StepInputs::Pack(const ForwardBatch& batch, const Arrays& arrays) {
   num_rows_ = num_tiles_ = num_table_pages_ = num_delta_slices_ = num_delta_writes_ = 0;
+  text_runs_.clear();
   std::ranges::fill(arrays.delta_slices, DeltaSlice());
   std::ranges::fill(arrays.slice_of_row, -1);
   std::ranges::fill(arrays.adapters, nullptr);
@@ -295,6 +298,7 @@ void StepInputs::PackSlice(const ForwardBatch& batch, const SequenceSlice& slice
     arrays.slots[row] = page * kKvPageSize + position % kKvPageSize;
     arrays.tables[row] = table;
   }
+  if (limits_.num_text_types > 0) AddTextRuns(slice, first_row);
   if (limits_.has_row_places) PackRowPlaces(slice, first_row, arrays);
   if (limits_.has_slots) PackStates(slice, first_row, arrays);
   if (const CudaAdapter* const adapter = AdapterOf(slice, limits_.adapters)) {
@@ -303,6 +307,25 @@ void StepInputs::PackSlice(const ForwardBatch& batch, const SequenceSlice& slice
                       adapter->matrices());
   }
   if (!HasDecodeRows(slice)) PackParts(batch, slice, first_row, arrays);
+}
+
+// The rows of both texts of the slice, of which either may have none.
+void StepInputs::AddTextRuns(const SequenceSlice& slice, int64_t first_row) {
+  const int64_t rows = slice.num_tokens;
+  const bool tells_apart = slice.second_text > 0 && limits_.num_text_types > 1;
+  const int64_t num_first =
+      tells_apart ? std::clamp<int64_t>(slice.second_text - slice.position, 0, rows) : rows;
+  const auto add = [&](int64_t first, int64_t num_rows, int32_t type) {
+    if (num_rows == 0) return;
+    const bool follows = !text_runs_.empty() && text_runs_.back().type == type;
+    if (follows) {
+      text_runs_.back().num_rows += num_rows;
+    } else {
+      text_runs_.push_back({.first_row = first, .num_rows = num_rows, .type = type});
+    }
+  };
+  add(first_row, num_first, 0);
+  add(first_row + num_first, rows - num_first, 1);
 }
 
 void StepInputs::PackRowPlaces(const SequenceSlice& slice, int32_t first_row,

@@ -30,6 +30,7 @@ class StepInputs {
     int64_t num_slots = 0;        // of states
     bool has_slots = false;       // the model has layers with states
     bool has_row_places = false;  // rope puts rows where three numbers say
+    int64_t num_text_types = 0;   // of the model
     RowSight sight = RowSight::kBefore;
     int64_t vocab_size = 0;  // of the logits
     int64_t num_ids = 0;     // of the tokens: a draft head reads those of its target
@@ -70,12 +71,13 @@ class StepInputs {
     std::span<kernels::cuda::GuessedRows> blocks;
   };
 
-  static bool IsDecode(const ForwardBatch& batch);
+  bool IsDecode(const ForwardBatch& batch) const;
   static bool ReadsTokens(const ForwardBatch& batch);
   void CheckContents(const ForwardBatch& batch, int64_t num_pending) const;
   int64_t NumTiles(const ForwardBatch& batch) const;
   void Pack(const ForwardBatch& batch, const Arrays& arrays);
   void PackInputRows(const ForwardBatch& batch);
+  void AddTextRuns(const SequenceSlice& slice, int64_t first_row);
   void PackRowPlaces(const SequenceSlice& slice, int32_t first_row, const Arrays& arrays) const;
   void PackParts(const ForwardBatch& batch, const SequenceSlice& slice, int32_t first_row,
                  const Arrays& arrays);
@@ -99,6 +101,7 @@ class StepInputs {
   int64_t num_delta_writes_ = 0;
   std::vector<int32_t> packed_rows_;  // the packed position of each row of the batch
   std::vector<InputRows> input_rows_;
+  std::vector<TextRun> text_runs_;
   std::vector<kernels::cuda::GuessedRows> blocks_;
   kernels::cuda::AcceptGuessesArgs accept_args_;
 };

@@ -16,11 +16,12 @@ namespace mlc_native {
 class DenseLayers;  // checkpoint/dense_layers.h
 
 // Which hidden states behind the final norm a text's embedding is made of: that of its last token,
-// or the mean over all tokens.
-enum class Pooling { kLast, kMean };
+// the mean over all tokens, or, of models that attend in both directions, that of the first token,
+// which is [CLS] in those that were trained for it.
+enum class Pooling { kLast, kMean, kCls };
 template <>
-MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<Pooling> =
-    std::to_array<EnumName<Pooling>>({{"last", Pooling::kLast}, {"mean", Pooling::kMean}});
+MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<Pooling> = std::to_array<EnumName<Pooling>>(
+    {{"last", Pooling::kLast}, {"mean", Pooling::kMean}, {"cls", Pooling::kCls}});
 
 constexpr const char* ToString(Pooling pooling) { return NameOf(pooling); }
 // Throws InvalidRequest for an unknown name.
@@ -32,9 +33,11 @@ struct EmbeddingConfig {
   // Only so many of the first numbers, as models that were trained for it (Matryoshka) allow.
   std::optional<int64_t> dimensions{};
   std::optional<bool> normalize{};  // to length 1, after it is cut to `dimensions`
-  // In place of an embedding the logits of the model's classes, made of the last token's state. The
-  // other fields are then not set.
+  // In place of an embedding the logits of the model's classes. The fields above are then not set.
   bool classify = false;
+  // Where a second text begins, of models that tell two texts apart (BERT); others ignore it. 0:
+  // there is one text.
+  int64_t second_text = 0;
 };
 
 // What a model folder says of its embeddings: modules.json and what it names, as
@@ -47,8 +50,9 @@ struct EmbeddingDefaults {
   std::string refusal{};
   // What the pooled state goes through before it is cut and normalized; null: nothing.
   std::shared_ptr<const DenseLayers> layers{};
-  // From the state of the last token to the logits of classes; null: the model has no classes.
+  // From the pooled state to the logits of classes; null: the model has no classes.
   std::shared_ptr<const DenseLayers> classifier{};
+  Pooling classifier_pooling = Pooling::kLast;
 };
 
 }  // namespace mlc_native

@@ -1,0 +1,207 @@
+// Rows of arch_table.cc: encoders, whose rows see their whole text. They make embeddings and
+// classify texts, and generate nothing: what fills masks in their checkpoints is not read.
+#pragma once
+
+#include "arch/tensor_names.h"
+
+namespace mlc_native {
+
+// ---- Names ----
+
+inline constexpr std::string_view kBertPrefixes[] = {"bert.", ""};
+inline constexpr std::string_view kRobertaPrefixes[] = {"roberta.", ""};
+inline constexpr std::string_view kDistilBertPrefixes[] = {"distilbert.", ""};
+
+constexpr TensorNames BertNames(std::span<const std::string_view> prefixes) {
+  return {.prefixes = prefixes,
+          .embeddings = "embeddings.word_embeddings.weight",
+          .layer = "encoder.layer.",
+          .final_norm = "output.LayerNorm",
+          .embedding_norm = "embeddings.LayerNorm"};
+}
+
+inline constexpr ProjectionName kBertProjections[] = {
+    {"attention.self.query", LinearRole::kQkv, Rows::kQ},
+    {"attention.self.key", LinearRole::kQkv, Rows::kKv},
+    {"attention.self.value", LinearRole::kQkv, Rows::kValues},
+    {"attention.output.dense", LinearRole::kOut, Rows::kHidden},
+    {"intermediate.dense", LinearRole::kGateUp, Rows::kFfn},
+    {"output.dense", LinearRole::kDown, Rows::kHidden},
+};
+inline constexpr ProjectionName kDistilBertProjections[] = {
+    {"attention.q_lin", LinearRole::kQkv, Rows::kQ},
+    {"attention.k_lin", LinearRole::kQkv, Rows::kKv},
+    {"attention.v_lin", LinearRole::kQkv, Rows::kValues},
+    {"attention.out_lin", LinearRole::kOut, Rows::kHidden},
+    {"ffn.lin1", LinearRole::kGateUp, Rows::kFfn},
+    {"ffn.lin2", LinearRole::kDown, Rows::kHidden},
+};
+inline constexpr ProjectionName kModernBertProjections[] = {
+    {"attn.Wqkv", LinearRole::kQkv, Rows::kQkv},
+    {"attn.Wo", LinearRole::kOut, Rows::kHidden},
+    {"mlp.Wi", LinearRole::kGateUp, Rows::kGateUp},
+    {"mlp.Wo", LinearRole::kDown, Rows::kHidden},
+};
+
+inline constexpr NormName kBertNorms[] = {
+    {"output.LayerNorm", NormRole::kPreAttention, ".weight", /*of_layer_before=*/true},
+    {"attention.output.LayerNorm", NormRole::kPreFfn},
+};
+inline constexpr NormName kDistilBertNorms[] = {
+    {"output_layer_norm", NormRole::kPreAttention, ".weight", /*of_layer_before=*/true},
+    {"sa_layer_norm", NormRole::kPreFfn},
+};
+inline constexpr NormName kModernBertNorms[] = {
+    {"attn_norm", NormRole::kPreAttention},
+    {"mlp_norm", NormRole::kPreFfn},
+};
+
+// Of checkpoints that TensorFlow has made.
+inline constexpr OtherName kBertHub[] = {{"LayerNorm.weight", "LayerNorm.gamma"},
+                                         {"LayerNorm.bias", "LayerNorm.beta"}};
+
+inline constexpr ConfigFields::Spelling kDistilBertFields[] = {
+    {"hidden_size", "dim"},
+    {"intermediate_size", "hidden_dim"},
+    {"num_hidden_layers", "n_layers"},
+    {"num_attention_heads", "n_heads"},
+    {"hidden_act", "activation"},
+};
+inline constexpr ConfigFields::Spelling kModernBertFields[] = {
+    {"sliding_window", "local_attention"}};
+
+inline constexpr std::string_view kAbsolutePositions[] = {"absolute", "null"};
+inline constexpr std::string_view kNotAsDecoder[] = {"false", "null"};
+inline constexpr std::string_view kRobertaPadding[] = {"1", "null"};
+inline constexpr Requirement kBertRequirements[] = {
+    {"position_embedding_type", kAbsolutePositions, "attention biases by distance"},
+    {"is_decoder", kNotAsDecoder, "attention to the tokens before alone"},
+    {"add_cross_attention", kNotAsDecoder, "a second encoder"},
+};
+inline constexpr Requirement kRobertaRequirements[] = {
+    {"position_embedding_type", kAbsolutePositions, "attention biases by distance"},
+    {"is_decoder", kNotAsDecoder, "attention to the tokens before alone"},
+    {"add_cross_attention", kNotAsDecoder, "a second encoder"},
+    {"pad_token_id", kRobertaPadding, "another row of the first position"},
+};
+inline constexpr Requirement kModernBertRequirements[] = {
+    {"norm_bias", kNotAsDecoder, "norms with biases"},
+};
+
+// ---- Rows ----
+
+constexpr ArchSpec Bert(std::string_view architecture, std::span<const std::string_view> prefixes) {
+  return {
+      .architecture = architecture,
+      .projections = kBertProjections,
+      .norms = kBertNorms,
+      .names = BertNames(prefixes),
+      .other_names = kBertHub,
+      .requirements = kBertRequirements,
+      .positions = {.name = "embeddings.position_embeddings.weight"},
+      .text_types = "embeddings.token_type_embeddings.weight",
+      .norm_kind = NormKind::kLayer,
+      .norm_eps_field = "layer_norm_eps",
+      .norm_bias = true,
+      .norms_give_residual = true,
+      .qkv_bias = kAlways,
+      .out_bias = kAlways,
+      .ffn_bias = kAlways,
+      .plain_ffn = true,
+      .default_activation = "gelu",
+      .is_encoder = true,
+      .classifier = {.dense = "bert.pooler.dense", .activation = "Tanh"},
+      .rope_rule = RopeRule::kNoLayer,
+      .defaults = {.vocab_size = 30522,
+                   .ffn_size = 3072,
+                   .num_attention_heads = 12,
+                   .max_position_embeddings = 512,
+                   .norm_eps = 1e-12,
+                   .tie_word_embeddings = true},
+  };
+}
+
+// The positions of the first rows are of padding.
+constexpr ArchSpec Roberta(std::string_view architecture) {
+  ArchSpec spec = Bert(architecture, kRobertaPrefixes);
+  spec.requirements = kRobertaRequirements;
+  spec.positions.first = 2;
+  spec.positions.is_counted = true;
+  spec.classifier = {
+      .dense = "classifier.dense", .activation = "Tanh", .classes = "classifier.out_proj"};
+  spec.defaults.vocab_size = 50265;
+  return spec;
+}
+
+constexpr ArchSpec DistilBert() {
+  ArchSpec spec = Bert("DistilBertForMaskedLM", kDistilBertPrefixes);
+  spec.projections = kDistilBertProjections;
+  spec.norms = kDistilBertNorms;
+  spec.names.layer = "transformer.layer.";
+  spec.names.final_norm = "output_layer_norm";
+  spec.field_spellings = kDistilBertFields;
+  spec.text_types = "";
+  spec.norm_eps_field = "";
+  spec.classifier = {.dense = "pre_classifier", .activation = "ReLU"};
+  return spec;
+}
+
+inline constexpr ArchSpec kEncoderRows[] = {
+    Bert("BertForMaskedLM", kBertPrefixes),
+    Roberta("RobertaForMaskedLM"),
+    Roberta("XLMRobertaForMaskedLM"),
+    Roberta("CamembertForMaskedLM"),
+    DistilBert(),
+    {.architecture = "ModernBertForMaskedLM",
+     .projections = kModernBertProjections,
+     .norms = kModernBertNorms,
+     .names = {.embeddings = "embeddings.tok_embeddings.weight",
+               .final_norm = "final_norm",
+               .embedding_norm = "embeddings.norm"},
+     .requirements = kModernBertRequirements,
+     .field_spellings = kModernBertFields,
+     .norm_kind = NormKind::kLayer,
+     .norm_eps_field = "norm_eps",
+     .qkv_bias = kAttentionBias,
+     .out_bias = kAttentionBias,
+     .ffn_bias = kMlpBias,
+     .activation_field = "hidden_activation",
+     .default_activation = "gelu",
+     .rope_theta_field = "global_rope_theta",
+     .is_encoder = true,
+     .classifier = {.dense = "head.dense",
+                    .activation_field = "classifier_activation",
+                    .norm = "head.norm",
+                    .pooling_field = "classifier_pooling"},
+     .window_rule = WindowRule::kEveryButFirstOfN,
+     .window_pattern_field = "global_attn_every_n_layers",
+     .local_rope = true,
+     .local_rope_theta_field = "local_rope_theta",
+     .defaults = {.vocab_size = 50368,
+                  .ffn_size = 1152,
+                  .num_attention_heads = 12,
+                  .max_position_embeddings = 8192,
+                  .norm_eps = 1e-5,
+                  .rope_theta = 1.6e5,
+                  .sliding_window = 128,
+                  .sliding_window_pattern = 3,
+                  .tie_word_embeddings = true}},
+    {.architecture = "EuroBertForMaskedLM",
+     .projections = kSeparateProjections,
+     .norms = kPreNorms,
+     .qkv_bias = kAttentionBias,
+     .out_bias = kAttentionBias,
+     .ffn_bias = kMlpBias,
+     .is_encoder = true,
+     .classifier = {.dense = "dense",
+                    .activation = "GELU",
+                    .pooling_field = "classifier_pooling",
+                    .absent_pooling = "late"},
+     .defaults = {.vocab_size = 128256,
+                  .ffn_size = 3072,
+                  .num_attention_heads = 12,
+                  .max_position_embeddings = 8192,
+                  .norm_eps = 1e-5}},
+};
+
+}  // namespace mlc_native
