@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 import transformers
+from encoder_shapes import ENCODER_SHAPES
 from hub_names import under_hub_names
 from model_shapes import SHAPES
 from random_weights import DTYPES, Weight, in_mxfp4, in_ternary, split, write_weights
@@ -32,6 +33,7 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
+    AutoModelForMaskedLM,
     PreTrainedConfig,
     PreTrainedTokenizerFast,
 )
@@ -40,6 +42,7 @@ SPECIAL_TOKENS = ("<|bos|>", "<|eos|>", "<|pad|>", "<|im_start|>", "<|im_end|>")
 BOS_ID, EOS_ID, PAD_ID = 256, 257, 258
 ZERO_CENTRED = ("gemma", "nemotron", "vaultgemma", "qwen3_5", "qwen3_next")
 QK_NORMS = ("q_norm.weight", "k_norm.weight")
+ENCODERS = {str(shape["model_type"]) for shape in ENCODER_SHAPES.values()}
 CONSTANTS = {"act_fn.beta": 0.5, "act_fn.eps": -1e-6}  # of xIELU
 
 CHAT_TEMPLATE = (
@@ -100,7 +103,8 @@ def make_checkpoint(
     if dtype not in DTYPES:
         raise ValueError(f"dtype={dtype!r} is none of: {', '.join(DTYPES)}")
     fields = deepcopy({**SHAPES[like], **(overrides or {})})  # configs change what is nested
-    fields |= {"bos_token_id": BOS_ID, "eos_token_id": EOS_ID, "pad_token_id": PAD_ID}
+    if fields["model_type"] not in ENCODERS:
+        fields |= {"bos_token_id": BOS_ID, "eos_token_id": EOS_ID, "pad_token_id": PAD_ID}
     config = AutoConfig.for_model(**fields)
     with torch.device("meta"):
         model = model_class(config).from_config(config)
@@ -128,10 +132,14 @@ def make_checkpoint(
 
 
 def model_class(config: PreTrainedConfig) -> Any:
-    """The auto class for a model that makes texts, which may be one that sees images, too."""
+    """The auto class for a model that makes texts, which may be one that sees images, too, or for
+    one that fills masks.
+    """
     if config.model_type == "mistral4":  # which transformers registers with images alone
         own = transformers.Mistral4ForCausalLM
         AutoModelForCausalLM.register(type(config), own, exist_ok=True)
+    if config.model_type in ENCODERS:
+        return AutoModelForMaskedLM
     sees = hasattr(config, "vision_config")
     return AutoModelForImageTextToText if sees else AutoModelForCausalLM
 

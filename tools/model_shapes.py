@@ -10,6 +10,7 @@ from typing import Any
 
 from dense_shapes import DENSE_SHAPES
 from dense_shapes import TINY as _TINY
+from encoder_shapes import ENCODER_SHAPES
 from expert_shapes import EXPERT_SHAPES
 from gpt_shapes import GPT_SHAPES
 from hybrid_shapes import HYBRID_SHAPES
@@ -277,5 +278,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     **IMAGE_SHAPES,
     **EXPERT_SHAPES,
     **GPT_SHAPES,
+    **ENCODER_SHAPES,
     **HYBRID_SHAPES,
 }  # fmt: skip

@@ -284,9 +284,10 @@ typedef struct mlcn_submit_options {
  *
  * Since version 1.4, a body with "input" (one text, or one list of token ids) asks for its
  * embedding: the output before the final one has it, MLCN_FINISH_STOP and no text. Such a body may
- * have "pooling" ("last" or "mean"), "dimensions", "normalize", "add_special_tokens" and what
- * concerns the service, such as "timeout_s"; those of answers are refused (docs/embedding.md). With
- * "classify": true it asks for the logits of the model's classes in place of an embedding. */
+ * have "pooling" ("last", "mean" or "cls"), "dimensions", "normalize", "add_special_tokens" and
+ * what concerns the service, such as "timeout_s"; those of answers are refused (docs/embedding.md).
+ * With "classify": true it asks for the logits of the model's classes in place of an embedding;
+ * "second_text" is where a second text begins, for models that tell both apart. */
 MLCN_API int32_t mlcn_submit(mlcn_engine* engine, const char* body, size_t body_length,
                              const mlcn_submit_options* options, mlcn_request** request,
                              mlcn_error** error);

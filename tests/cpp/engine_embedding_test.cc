@@ -403,6 +403,88 @@ TEST(EngineEmbedding, AModelWithoutAHeadAnswersNothingElse) {
   EXPECT_EQ(engine.History("a").embedding, LastState(Prompt(9)));
 }
 
+// One that attends in both directions, as it is resolved.
+TestEngineSetup Encoder() {
+  TestEngineSetup setup = Embedder();
+  setup.model.whole_prompts = true;
+  setup.prefill_chunk_size = setup.max_single_sequence_length = 700;
+  setup.prefix_cache_mode = PrefixCacheMode::kDisable;
+  return setup;
+}
+
+TEST(EngineEmbedding, OfTheFirstTokenIsItsStateInAnyBatch) {
+  TestEngine engine(Encoder());
+  const std::vector<int64_t> lengths = {90, 1, 300, 20};
+  for (const int64_t length : lengths) {
+    const std::string id = std::to_string(length);
+    engine.AddEmbedding(id, Prompt(length, length), Plain(Pooling::kCls));
+    engine.AddEmbedding("mean " + id, Prompt(length, length), Plain(Pooling::kMean));
+  }
+  engine.Run();
+  for (const int64_t length : lengths) {
+    const std::vector<int32_t> prompt = Prompt(length, length);
+    const std::string id = std::to_string(length);
+    EXPECT_EQ(engine.History(id).embedding, LastState(std::span(prompt).first(1)));
+    EXPECT_EQ(engine.History("mean " + id).embedding, MeanState(prompt));
+  }
+}
+
+TEST(EngineEmbedding, OfTheFirstTokenNeedsAModelThatAttendsInBothDirections) {
+  TestEngine engine(Embedder());
+  const auto embed = [&] { engine.AddEmbedding("a", {1}, Plain(Pooling::kCls)); };
+  EXPECT_THAT(MessageOf<InvalidRequest>("pooling", embed), HasSubstr("attend in both directions"));
+}
+
+TEST(EngineEmbedding, TheModelLearnsWhereASecondTextBegins) {
+  TestEngine engine(Encoder());
+  std::map<int32_t, int64_t> seen;  // of texts of so many tokens
+  engine.model().set_on_forward([&](const ForwardBatch& batch) {
+    for (const SequenceSlice& slice : batch.sequences) seen[slice.num_tokens] = slice.second_text;
+  });
+  const std::map<int32_t, int64_t> given = {{9, 4}, {20, 0}, {30, 30}};
+  for (const auto& [length, second_text] : given) {
+    EmbeddingConfig config = Plain(Pooling::kCls);
+    config.second_text = second_text;
+    engine.AddEmbedding(std::to_string(length), Prompt(length), config);
+  }
+  engine.Run();
+  EXPECT_EQ(seen, given);
+  for (const int64_t wrong : {-1, 10}) {
+    EmbeddingConfig config = Plain(Pooling::kCls);
+    config.second_text = wrong;
+    EXPECT_THAT(MessageOf<InvalidRequest>("second_text",
+                                          [&] { engine.AddEmbedding("b", Prompt(9), config); }),
+                HasSubstr("in [0, 9], the length of the prompt"));
+  }
+}
+
+TEST(EngineEmbedding, ATextThatIsCutKeepsItsBeginningAndItsLastToken) {
+  TestEngine engine(Encoder());
+  std::vector<int32_t> seen;
+  int64_t second_text = 0;
+  engine.model().set_on_forward([&](const ForwardBatch& batch) {
+    seen.assign(batch.token_ids.begin(), batch.token_ids.end());
+    second_text = batch.sequences[0].second_text;
+  });
+  const std::vector<int32_t> prompt = Prompt(9);
+  for (const int64_t kept : {1, 2, 5, 9, 20}) {
+    SCOPED_TRACE(kept);
+    GenerationConfig service;
+    service.truncate_prompt_tokens = kept;
+    EmbeddingConfig config = Plain(Pooling::kCls);
+    config.second_text = 4;
+    engine.AddEmbedding(std::to_string(kept), prompt, config, service);
+    engine.Run();
+    std::vector<int32_t> expected = prompt;
+    if (kept < 9) {
+      expected.resize(kept);
+      if (kept > 1) expected.back() = prompt.back();
+    }
+    EXPECT_EQ(seen, expected);
+    EXPECT_EQ(second_text, std::min<int64_t>(kept, 4));
+  }
+}
+
 TEST(EngineEmbedding, SettingsOfAnswersHaveNoEffect) {
   TestEngine engine(Embedder());
   GenerationConfig service = Greedy(0, 3);

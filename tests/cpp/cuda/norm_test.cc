@@ -11,6 +11,7 @@ struct NormCase {
   bool has_pre;
   bool has_y = true;
   bool has_scale = false;
+  bool keeps = false;
 };
 
 class NormTest : public CudaKernelTest {
@@ -32,6 +33,7 @@ class NormTest : public CudaKernelTest {
              .scale = c.has_scale ? device_scale.data() : nullptr,
              .pre_weight = c.has_pre ? device_pre.data() : nullptr,
              .y = c.has_y ? y.data() : nullptr,
+             .keeps = c.keeps,
              .weight_offset = 0.5f,
              .eps = 1e-5f,
              .m = c.m,
@@ -44,9 +46,10 @@ class NormTest : public CudaKernelTest {
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += added[i];
     }
     for (double& value : sum) value *= c.has_scale ? scale[0] : 1.0f;
-    ExpectClose(device_residual.Download(), sum, 2e-6);
+    if (!c.keeps) ExpectClose(device_residual.Download(), sum, 2e-6);
     if (!c.has_y) return;
     if (c.has_pre) sum = reference::Normalize(sum, ToDouble(pre), 0.5, 1e-5);
+    if (c.keeps) ExpectClose(device_residual.Download(), sum, 4e-6);
     ExpectClose(Decode(dtype, y.Download()), sum, Epsilon(dtype) + 2e-6);
   }
 };
@@ -81,6 +84,25 @@ TEST_F(NormTest, ScalesTheResidual) {
   EXPECT_ANY_THROW(Check(
       DType::kFloat32,
       {.m = 1, .dim = 8, .adds = false, .has_post = false, .has_pre = true, .has_scale = true}));
+}
+
+TEST_F(NormTest, KeepsWhatItGivesAsTheResidual) {
+  for (DType dtype : kDTypes) {
+    for (int64_t dim : {8, 1024, 2056, 9000}) {
+      NormCase c{.m = 3, .dim = dim, .adds = true, .has_post = false, .has_pre = true};
+      c.keeps = true;
+      Check(dtype, c);
+      c.adds = false;
+      Check(dtype, c);
+    }
+  }
+  EXPECT_ANY_THROW(Check(DType::kFloat32, {.m = 1,
+                                           .dim = 8,
+                                           .adds = true,
+                                           .has_post = false,
+                                           .has_pre = true,
+                                           .has_scale = true,
+                                           .keeps = true}));
 }
 
 TEST_F(NormTest, NormalizesPartsOfRows) {
