@@ -67,23 +67,6 @@ bool IsDifference(const ConfigFields& root, size_t num_tokens) {
   return method == "from_2_way_softmax";
 }
 
-// Empty: nothing says that tokens classify.
-ClassTokens FindClassTokens(const EngineConfig& config, const TokenTable* tokens,
-                            const ConfigFields* root) {
-  const std::vector<std::string>& given = config.classifier_from_token;
-  std::vector<std::string> texts = given;
-  if (texts.empty() && root != nullptr) texts = root->Strings(kTokensField);
-  if (!texts.empty()) {
-    ClassTokens found{.ids = IdsOfTexts(texts, tokens, !given.empty())};
-    const size_t count = found.ids.size();
-    found.is_difference = root == nullptr ? count == 2 : IsDifference(*root, count);
-    return found;
-  }
-  ClassTokens found{.ids = ReadScoredTokens(config.model)};
-  found.is_difference = found.ids.size() == 2;
-  return found;
-}
-
 // The family of config.json, if it is one of encoders.
 const ArchSpec* EncoderOf(const ConfigFields& root) {
   for (const std::string& name : root.Strings("architectures")) {
@@ -93,6 +76,27 @@ const ArchSpec* EncoderOf(const ConfigFields& root) {
     }
   }
   return nullptr;
+}
+
+// Empty: nothing says that tokens classify.
+ClassTokens FindClassTokens(const EngineConfig& config, const TokenTable* tokens,
+                            const ConfigFields* root) {
+  const std::vector<std::string>& given = config.classifier_from_token;
+  std::vector<std::string> texts = given;
+  if (texts.empty() && root != nullptr) texts = root->Strings(kTokensField);
+  if (!texts.empty()) {
+    if (const ArchSpec* const encoder = root != nullptr ? EncoderOf(*root) : nullptr) {
+      RefuseTokens(!given.empty(), "is of models that generate; " +
+                                       std::string(encoder->architecture) + " is an encoder");
+    }
+    ClassTokens found{.ids = IdsOfTexts(texts, tokens, !given.empty())};
+    const size_t count = found.ids.size();
+    found.is_difference = root == nullptr ? count == 2 : IsDifference(*root, count);
+    return found;
+  }
+  ClassTokens found{.ids = ReadScoredTokens(config.model)};
+  found.is_difference = found.ids.size() == 2;
+  return found;
 }
 
 bool IsClassifier(const ConfigFields& root) {

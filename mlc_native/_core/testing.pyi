@@ -7,7 +7,7 @@ import numpy
 from numpy.typing import NDArray
 
 
-MODEL_PLUGIN_ABI: int = 23
+MODEL_PLUGIN_ABI: int = 24
 
 def read_weight(path: str, name: str, rows: int, columns: int, as_codes: bool = False) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
     """

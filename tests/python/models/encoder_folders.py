@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import (
     AutoModel,
     AutoModelForSequenceClassification,
@@ -122,6 +122,7 @@ def bert_tokenizer() -> PreTrainedTokenizerFast:
     )
     core.normalizer = normalizers.BertNormalizer()
     core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    core.decoder = decoders.WordPiece()
     core.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
@@ -140,7 +141,9 @@ def xlm_roberta_tokenizer() -> PreTrainedTokenizerFast:
     letters = [(letter, -20.0) for letter in "▁abcdefghijklmnopqrstuvwxyz?."]
     tokens = [(token, 0.0) for token in ROBERTA_TOKENS[:4]]
     core = Tokenizer(models.Unigram([*tokens, *words, *letters], unk_id=3))
+    core.normalizer = normalizers.Lowercase()
     core.pre_tokenizer = pre_tokenizers.Metaspace()
+    core.decoder = decoders.Metaspace()
     core.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>",
         pair="<s> $A </s> </s> $B </s>",
