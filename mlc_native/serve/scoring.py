@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from math import hypot
 from operator import mul
 from typing import Any
@@ -38,7 +37,7 @@ from mlc_native.serve.embedding_prompts import EmbeddingPrompts
 from mlc_native.serve.embeddings import PooledResponse
 from mlc_native.serve.model_setup import ModelSetup
 from mlc_native.serve.openai_interface import request_fields
-from mlc_native.serve.request_processing import bounded_token_ids, random_request_id
+from mlc_native.serve.request_processing import Prompt, bounded_token_ids, random_request_id
 
 # Names of prompts that a model folder may have for each side.
 _SIDE_PROMPTS = (("query",), ("document", "passage"))
@@ -235,17 +234,16 @@ def _call_of_pairs(pairs: Pairs, request: ComparisonRequest, setup: ModelSetup) 
             "how well two texts go together; classify tells its classes",
         )
     config = GenerationConfig(truncate_prompt_tokens=request.truncate_prompt_tokens)
+    length = setup.max_input_sequence_length, setup.input_length_reason
+
+    def encode(prompt: Prompt) -> list[int]:
+        return bounded_token_ids(prompt, setup.tokenizer, config, *length, add_special_tokens=False)
+
     inputs = []
     second_texts = []
     for i, (query, document) in enumerate(pairs.pairs()):
         try:
             prompt = setup.pair_prompts.prompt(query, document, request.instruction)
-            encode = partial(
-                bounded_token_ids,
-                **{"tokenizer": setup.tokenizer, "config": config, "add_special_tokens": False},
-                **{"max_length": setup.max_input_sequence_length},
-                reason=setup.input_length_reason,
-            )
             inputs.append(encode(prompt))
             first = setup.pair_prompts.first_text(query)
             second_texts.append(0 if first is None else len(encode(first)))

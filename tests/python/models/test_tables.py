@@ -56,7 +56,8 @@ def test_the_table_of_families_is_complete(tmp_path: Path) -> None:
         "Qwen2_5OmniModel",
         "Qwen3OmniMoeForConditionalGeneration", "SarvamMLAForCausalLM", "SarvamMoEForCausalLM",
     }  # fmt: skip
-    assert claimed - tested == elsewhere
+    encoders = {name for name in claimed if name.endswith("ForMaskedLM")}  # test_encoders.py
+    assert claimed - tested == elsewhere | encoders
 
 
 def test_the_table_of_gguf_families_is_complete(tmp_path: Path) -> None:

@@ -87,8 +87,8 @@ BUGS = [
     _bug(
         "the first rows of a slice instead of the last ones",
         BATCH,
-        "static_cast<int32_t>(std::ssize(token_ids_)) - num_rows,",
-        "static_cast<int32_t>(std::ssize(token_ids_) - slice.num_tokens),",
+        "request.embeds(Pooling::kCls) ? slice.num_tokens : num_rows;",
+        "slice.num_tokens;",
     ),
     _bug(
         "rows of a request that has ended are its neighbour's",

@@ -20,10 +20,8 @@ BUGS = [
     _bug(
         "the CPU adds to the residual in front of a norm",
         FORWARD,
-        "  const Activations& out = pre_norm.gives_residual ? buffers_.residual : buffers_.hidden;\n"
-        "  kernels::NormalizeArgs norm = Norm(buffers_.output, pre_norm, out);",
-        "  const Activations& out = buffers_.hidden;\n"
-        "  kernels::NormalizeArgs norm = Norm(buffers_.output, pre_norm, out);",
+        "kernels::NormalizeArgs norm = Norm(buffers_.output, pre_norm, out);",
+        "kernels::NormalizeArgs norm = Norm(buffers_.output, pre_norm, buffers_.hidden);",
         CUDA,
     ),
     _bug(

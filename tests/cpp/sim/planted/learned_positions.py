@@ -18,11 +18,12 @@ def _bug(name: str, file: str, old: str, new: str, tests: str) -> Bug:
 
 
 BUGS = [
-    _bug("a token has the row of its id", FORWARD, "{.ids = positions(),",
-         "{.ids = batch_.token_ids.data(),", CPU),
+    _bug("a token has the row of its id", FORWARD,
+         "add(weights.positions, positions());",
+         "add(weights.positions, batch_.token_ids.data());", CPU),
     _bug("only the first chunk has them", FORWARD,
-         "if (weights.positions.data == nullptr) return;",
-         "if (weights.positions.data == nullptr || positions()[0] > 0) return;", CPU),
+         "add(weights.positions, positions());",
+         "if (positions()[0] == 0) add(weights.positions, positions());", CPU),
     _bug("rows in front of position 0 are not left out", MAP, ".first = table.first};",
          ".first = 0};", CPU),
     _bug("rows are stored in place of embeddings", "kernels/packed_weights.cc",
