@@ -33,7 +33,7 @@ class AsyncEmbeddingEngine:
         pooling_strategy: what is in effect.
 
     Raises:
-        InvalidRequest: ``pooling_strategy`` is none of these.
+        InvalidRequest: ``pooling_strategy`` is none of these, or "cls" of a decoder.
         InvalidConfig, LoadError: see MLCEngine.
     """
 
@@ -56,6 +56,12 @@ class AsyncEmbeddingEngine:
         self.model_type: Literal["encoder", "decoder"] = (
             "encoder" if self.engine.attends_in_both_directions else "decoder"
         )
+        if pooling_strategy == "cls" and self.model_type == "decoder":
+            self.engine.terminate()
+            raise invalid_request(
+                "pooling_strategy",
+                '"pooling_strategy" "cls" is of encoders; the first token of a decoder sees no other',
+            )
         self._pooling = pooling_strategy
         self.pooling_strategy = pooling_strategy or self.engine.embedding_pooling
 

@@ -239,7 +239,8 @@ def test_the_folder_says_how(tmp_path: Path, engine: MLCEngine) -> None:
 @pytest.mark.parametrize(
     ("pooling", "more", "said"),
     [
-        ({"pooling_mode_cls_token": True}, (), "1_Pooling/config.json pools by cls_token"),
+        ({"pooling_mode_cls_token": True}, (), "attend in both directions"),
+        ({"pooling_mode_max_tokens": True}, (), "1_Pooling/config.json pools by max_tokens"),
         ({}, (), "pools by nothing"),
         (MEAN | LAST, (), "mean_tokens and lasttoken|lasttoken and mean_tokens"),
         (MEAN | {"include_prompt": False}, (), "leaves the prompt out"),
@@ -330,7 +331,7 @@ def test_a_checkpoint_without_a_head(tmp_path: Path, engine: MLCEngine) -> None:
         ({"input": "x", "dimensions": 0}, "dimensions", "[1, "),
         ({"input": "x", "dimensions": 1 << 20}, "dimensions", "[1, "),
         ({"input": "x", "dimensions": 1 << 80}, "dimensions", ""),
-        ({"input": "x", "pooling": "max"}, "pooling", "'last' or 'mean'"),
+        ({"input": "x", "pooling": "max"}, "pooling", "'last', 'mean' or 'cls'"),
         ({"input": "x", "encoding_format": "int8"}, "encoding_format", "base64"),
         ({"input": "x", "normalize": "perhaps"}, "normalize", "boolean"),
         ({"input": "x", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "at least 1"),
@@ -484,9 +485,10 @@ def test_the_engine_of_mlc_llm(engine: MLCEngine) -> None:
     with AsyncEmbeddingEngine("demo", None, "cpu", pooling_strategy="mean", **SETTINGS) as other:
         expected = engine.embeddings.create(input=TEXTS, pooling="mean")
         assert other.embed(TEXTS)[0] == [each.embedding for each in expected.data]
-    cls: Any = "cls"
-    with pytest.raises(InvalidRequest, match="pooling_strategy"):
-        AsyncEmbeddingEngine("demo", None, "cpu", pooling_strategy=cls)
+    for name, said in (("cls", "is of encoders"), ("max", '"cls", "mean", "last" or None')):
+        pooling: Any = name
+        with pytest.raises(InvalidRequest, match=said):
+            AsyncEmbeddingEngine("demo", None, "cpu", pooling_strategy=pooling, **SETTINGS)
 
 
 def test_the_mock_engine_has_none() -> None:
