@@ -21,7 +21,7 @@ import transformers
 from common import add_model_arguments, describe_model, engine_config, model_folder, random_prompts
 from sides import Row, Side, measure, report
 
-from mlc_native import MLCEngine
+from mlc_native import MLCEngine, inspect_model
 from mlc_native.protocol.debug_protocol import DebugConfig
 
 ROWS = ((1, 16), (1, 128), (1, 512), (16, 16), (64, 16), (16, 128), (64, 128))  # texts, tokens each
@@ -94,21 +94,23 @@ def main(argv: list[str] | None = None) -> None:
         sizes = tuple(tuple(map(int, each.split("x"))) for each in args.rows.split(","))
     rows = [Row(f"{batch} of {length}", batch, length, 1) for batch, length in sizes]
     results: dict[str, Any] = {}
-    longest = max(row.prompt_len for row in rows) + 16
-    config = engine_config(
-        args,
-        max_num_sequence=64,
-        max_total_sequence_length=64 * longest,
-        max_single_sequence_length=longest,
-        prefill_chunk_size=2048,
-        prefix_cache_mode="disable",
-    )
     with model_folder(args) as path:
         device, library = args.device, args.model_lib
         settings = transformers.AutoConfig.from_pretrained(path)
+        decoder = inspect_model(path)["decoder"]
+        embeds_only = "attends_in_both_directions" in decoder
+        longest = max(row.prompt_len for row in rows) + (0 if embeds_only else 16)
+        config = engine_config(
+            args,
+            max_num_sequence=64,
+            max_total_sequence_length=64 * (longest + 16),
+            max_single_sequence_length=longest,
+            prefill_chunk_size=2048,
+            prefix_cache_mode="disable",
+        )
         with MLCEngine(path, device=device, model_lib=library, engine_config=config) as engine:
             sides: list[Side] = [Embedder(engine, "last"), Embedder(engine, "mean")]
-            if not getattr(settings, "use_bidirectional_attention", False):
+            if not embeds_only:
                 sides.append(Answering(engine))
             if not args.without_transformers:
                 sides.append(TorchEmbedder(path, args.dtype, args.threads))

@@ -125,7 +125,7 @@ def make_checkpoint(
     config.architectures = [type(model).__name__]
     config.dtype = dtype
     config.save_pretrained(out)
-    if model.generation_config is not None:
+    if getattr(model, "generation_config", None) is not None:
         model.generation_config.save_pretrained(out)
     byte_tokenizer().save_pretrained(out, save_jinja_files=False)
     return out

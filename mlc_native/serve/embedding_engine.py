@@ -60,7 +60,7 @@ class AsyncEmbeddingEngine:
             self.engine.terminate()
             raise invalid_request(
                 "pooling_strategy",
-                '"pooling_strategy" "cls" is of encoders; the first token of a decoder sees no other',
+                '"pooling_strategy" "cls" is of encoders; a decoder\'s first token sees no other',
             )
         self._pooling = pooling_strategy
         self.pooling_strategy = pooling_strategy or self.engine.embedding_pooling
