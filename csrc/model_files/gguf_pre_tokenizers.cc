@@ -74,6 +74,7 @@ struct Named {
 constexpr Named kNamed[] = {
     {"gpt-2", kGpt2},
     {"phi-2", kGpt2},
+    {"roberta-bpe", kGpt2},
     {"mpt", kGptNeoX},
     {"olmo", kGptNeoX},
     {"exaone4", kGpt2},
