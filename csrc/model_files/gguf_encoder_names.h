@@ -9,6 +9,7 @@ namespace mlc_native {
 
 inline constexpr std::string_view kGgufBertName = "bert";
 inline constexpr std::string_view kGgufModernBertName = "modern-bert";
+inline constexpr std::string_view kGgufEuroBertName = "eurobert";
 
 // RoBERTa's tables of positions begin with that of the first token here, as BERT's do in folders,
 // so all have BERT's names. A tensor with one row may be stored as a vector.
@@ -27,6 +28,20 @@ inline constexpr GgufTensorName kGgufBert[] = {
     {"ffn_up", "intermediate.dense"},
     {"ffn_down", "output.dense"},
     {"layer_output_norm", "output.LayerNorm"},
+};
+inline constexpr GgufTensorName kGgufModernBert[] = {
+    {"token_embd", "model.embeddings.tok_embeddings"},
+    {"token_embd_norm", "model.embeddings.norm"},
+    {"output_norm", "model.final_norm"},
+    {"cls", "head.dense"},
+    {"cls.norm", "head.norm"},
+    {"cls.output", "classifier", true, 2},
+    {"attn_norm", "attn_norm"},
+    {"attn_qkv", "attn.Wqkv"},
+    {"attn_output", "attn.Wo"},
+    {"ffn_norm", "mlp_norm"},
+    {"ffn_up", "mlp.Wi"},
+    {"ffn_down", "mlp.Wo"},
 };
 
 }  // namespace mlc_native

@@ -28,8 +28,13 @@ class EncoderWriter {
       file_.Fail(causal, "= true is not supported for this family");
     }
     const bool is_bert = family_.name == kGgufBertName;
-    is_bert ? WriteTextTypes() : WriteWindows();
-    if (HasGgufClasses(parts_)) WriteClasses(is_bert);
+    if (is_bert) WriteTextTypes();
+    if (family_.name == kGgufModernBertName) WriteWindows();
+    if (!HasGgufClasses(parts_)) return;
+    if (family_.variant.empty()) {
+      file_.Fail(kClasses, "is not supported for this family: its classifiers are not read");
+    }
+    WriteClasses(is_bert);
   }
 
  private:
@@ -99,10 +104,13 @@ class EncoderWriter {
 
 bool IsGgufEncoder(const GgufFile& file) {
   const std::string name = file.String("general.architecture").value_or("");
-  return name == kGgufBertName || name == kGgufModernBertName;
+  return name == kGgufBertName || name == kGgufModernBertName || name == kGgufEuroBertName;
 }
 
-bool HasGgufClasses(const GgufParts& parts) { return parts.Has(kDense) || parts.Has(kClasses); }
+// What fills the masks of a ModernBERT has a norm, too, but no classes.
+bool HasGgufClasses(const GgufParts& parts) {
+  return parts.Has(kClasses) || (parts.Has(kDense) && !parts.Has(kDenseNorm));
+}
 
 void WriteGgufEncoder(const GgufParts& parts, const GgufFamily& family, JsonWriter& json) {
   EncoderWriter(parts, family, json).Write();

@@ -395,6 +395,14 @@ constexpr GgufFamily kFamilies[] = {
      .is_encoder = true,
      .norm_eps = kLayerNormEps,
      .names = kGgufBert},
+    {.name = kGgufModernBertName,
+     .architecture = "ModernBertModel",
+     .variant = "ModernBertForSequenceClassification",
+     .is_encoder = true,
+     .may_lack_windows = true,
+     .norm_eps = kLayerNormEps,
+     .names = kGgufModernBert},
+    {.name = kGgufEuroBertName, .architecture = "EuroBertModel", .is_encoder = true},
 };
 
 const GgufTensorName* Find(std::span<const GgufTensorName> names, std::string_view stored) {

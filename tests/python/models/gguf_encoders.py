@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 
 PREFIXES = ("bert.", "roberta.", "distilbert.", "model.")
 # What the converter leaves out, and what fills masks.
-LEFT_OUT = ("pooler.", "cls.", "lm_head.", "vocab_", "head.", "decoder.")
+LEFT_OUT = ("pooler.", "cls.", "lm_head.", "vocab_", "decoder.")
 # RoBERTa's positions, of which the first rows are of padding.
 COUNTED = ("roberta", "xlm-roberta", "camembert")
 SPACE = "▁"
@@ -40,8 +40,25 @@ def add_numbers(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_head_count(config["num_attention_heads"])
     writer.add_layer_norm_eps(config.get("layer_norm_eps", config.get("norm_eps", 1e-12)))
+    if kind == "eurobert":
+        writer.add_head_count_kv(config["num_key_value_heads"])
+        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+        writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
     writer.add_causal_attention(False)
     writer.add_token_type_count(config.get("type_vocab_size", 1))
+    if kind != "modernbert":
+        return
+    ropes = config["rope_parameters"]
+    writer.add_rope_freq_base(ropes["full_attention"]["rope_theta"])
+    writer.add_rope_freq_base_swa(ropes["sliding_attention"]["rope_theta"])
+    writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+    writer.add_sliding_window(config["local_attention"])
+    if "global_attn_every_n_layers" in config:
+        writer.add_sliding_window_pattern(config["global_attn_every_n_layers"])
+    writer.add_string("modern-bert.hidden_activation", config["hidden_activation"])
+    if config["architectures"][0].endswith("ForSequenceClassification"):
+        pooling = {"mean": 1, "cls": 2}[config["classifier_pooling"]]
+        writer.add_uint32("modern-bert.classifier.pooling_type", pooling)
 
 
 def own_name(name: str, has_labels: bool) -> str | None:
@@ -74,7 +91,7 @@ def write_encoder(
     """
     config = json.loads((folder / "config.json").read_text())
     kind = config["model_type"]
-    arch = Arch.MODERN_BERT if kind == "modernbert" else Arch.BERT
+    arch = {"modernbert": Arch.MODERN_BERT, "eurobert": Arch.EUROBERT}.get(kind, Arch.BERT)
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
     add_numbers(writer, config)
     if pooling is not None:

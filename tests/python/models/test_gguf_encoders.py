@@ -13,8 +13,9 @@ import pytest
 from encoder_folders import bert_tokenizer, make_classifier, make_encoder, xlm_roberta_tokenizer
 from gguf import GGMLQuantizationType as Type
 from gguf_encoders import write_encoder, write_tokenizer
+from safetensors.torch import load_file, save_file
 from test_embedding_files import vectors
-from test_encoders import POOLINGS, SETTINGS, TEXTS, assert_close, texts
+from test_encoders import POOLINGS, SETTINGS, TEXTS, assert_close, edit_config, texts
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors, trainers
 from tokenizers import pre_tokenizers as splits
 from trained_pieces import corpus, strings
@@ -30,13 +31,13 @@ from charsmaps import charsmap
 # Of the key pooling_type.
 NUMBERS = {"mean": 1, "cls": 2, "last": 3}
 RANK = 4
-BERTS = ("bert", "roberta", "xlm-roberta", "distilbert")
+NAMES = ("bert", "roberta", "xlm-roberta", "distilbert", "modernbert", "eurobert")
 
 
 # ---- embeddings
 
 
-@pytest.mark.parametrize("name", BERTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_embeddings_are_those_of_the_folder(name: str, tmp_path: Path) -> None:
     folder = make_encoder(name, tmp_path / "folder")
     with MLCEngine(folder, "cpu", **SETTINGS) as engine:
@@ -67,13 +68,14 @@ def test_a_file_need_not_say_its_pooling_and_may_join_tensors(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", [Type.F16, Type.Q8_0, Type.Q4_0], ids=lambda kind: kind.name)
-@pytest.mark.parametrize("name", ["bert", "xlm-roberta"])
+@pytest.mark.parametrize("name", ["bert", "xlm-roberta", "modernbert"])
 def test_stored_types(name: str, kind: Type, tmp_path: Path) -> None:
     """Also without a dtype of the caller: tables that stay floats do not choose it."""
     folder = make_encoder(name, tmp_path / "folder")
     path = write_encoder(folder, tmp_path / "x.gguf", lambda _: kind, pooling=1)
     tables = [each for each in inspect_model(path)["matrices"] if "position" in each["name"]]
-    assert [(each["stored"], each["loads_as"]) for each in tables] == [("F32", "float16")]
+    found = [(each["stored"], each["loads_as"]) for each in tables]
+    assert found == ([] if name == "modernbert" else [("F32", "float16")])
     with MLCEngine(folder, "cpu", **SETTINGS) as engine:
         want = vectors(engine, texts(), pooling="mean")
     for dtype in ("float32", "auto"):
@@ -81,6 +83,39 @@ def test_stored_types(name: str, kind: Type, tmp_path: Path) -> None:
             found = vectors(engine, texts())
         similar = (found * want).sum(axis=1)
         assert similar.min() > (0.98 if kind == Type.Q4_0 else 0.999)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"num_hidden_layers": 7, "layer_types": None, "global_attn_every_n_layers": 2},
+        {"hidden_activation": "silu"},
+        {"local_attention": 0, "layer_types": ["full_attention"] * 4},
+    ],
+)
+def test_layers_of_modernbert(fields: dict[str, Any], tmp_path: Path) -> None:
+    folder = make_encoder("modernbert", tmp_path / "folder", **fields)
+    edit_config(folder, **{"layer_types": None, "local_attention": 16, **fields})
+    path = write_encoder(folder, tmp_path / "x.gguf", pooling=1)
+    edit_config(folder, local_attention=fields.get("local_attention", 16) or 16)
+    with MLCEngine(folder, "cpu", **SETTINGS) as engine:
+        want = vectors(engine, texts(), pooling="mean")
+    with MLCEngine(path, "cpu", strict_weights=True, **SETTINGS) as engine:
+        assert_close(vectors(engine, texts()), want, 1e-5)
+
+
+def test_what_fills_masks_of_modernbert_is_not_read(tmp_path: Path) -> None:
+    folder = make_classifier("modernbert", tmp_path / "folder")
+    tensors = load_file(folder / "model.safetensors")
+    kept = {name: t for name, t in tensors.items() if not name.startswith("classifier.")}
+    save_file(kept, folder / "model.safetensors")
+    edit_config(folder, architectures=["ModernBertForMaskedLM"], id2label=None)
+    path = write_encoder(folder, tmp_path / "x.gguf", pooling=2)
+    with MLCEngine(folder, "cpu", **SETTINGS) as engine:
+        want = vectors(engine, texts())
+    with MLCEngine(path, "cpu", strict_weights=True, **SETTINGS) as engine:
+        assert engine.num_classes == 0
+        assert_close(vectors(engine, texts()), want, 1e-5)
 
 
 # ---- classes
@@ -92,10 +127,12 @@ def rank_file(name: str, folder: Path, **options: Any) -> Path:
     )
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "xlm-roberta"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "xlm-roberta", "modernbert"])
 @pytest.mark.parametrize("count", [1, 3])
 def test_classes_are_those_of_the_folder(name: str, count: int, tmp_path: Path) -> None:
-    folder = make_classifier(name, tmp_path, num_labels=count)
+    of_modern = {"classifier_pooling": "mean" if count == 1 else "cls"}
+    fields = of_modern if name == "modernbert" else {}
+    folder = make_classifier(name, tmp_path, num_labels=count, **fields)
     with MLCEngine(folder, "cpu", **SETTINGS) as engine:
         want = engine.classify(texts(), use_activation=False)
         embedded = vectors(engine, texts())
@@ -227,6 +264,25 @@ def train_unigram(folder: Path, removes_spaces: bool) -> Tokenizer:
     return saved(Tokenizer.from_str(json.dumps(file)), folder, **ROBERTA)
 
 
+def train_modern(folder: Path) -> Tokenizer:
+    """Of bytes, as that of ModernBERT."""
+    core = Tokenizer(models.BPE())
+    core.normalizer = normalizers.NFC()
+    core.pre_tokenizer = splits.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=1000, show_progress=False,
+                                  initial_alphabet=splits.ByteLevel.alphabet())  # fmt: skip
+    core.train_from_iterator(corpus(), trainer)
+    core.add_tokens(["  ", "    "])
+    core.add_special_tokens(list(BERT.values()))
+    core.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[(token, core.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+    )
+    return saved(core, folder, **BERT)
+
+
 def train_bytes(folder: Path) -> Tokenizer:
     """As that of RoBERTa."""
     core = Tokenizer(models.BPE())
@@ -248,6 +304,7 @@ TRAINED: dict[str, Callable[[Path], Tokenizer]] = {
     "unigram": lambda folder: train_unigram(folder, removes_spaces=True),
     "unigram-spaces": lambda folder: train_unigram(folder, removes_spaces=False),
     "bytes": train_bytes,
+    "modern": train_modern,
 }
 
 
