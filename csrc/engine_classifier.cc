@@ -215,7 +215,12 @@ DenseLayer LayerOfScores(const std::string& folder) {
 }
 
 DenseActivation ActivationOfEncoder(const ConfigFields& root, const ClassifierNames& names) {
-  if (names.activation_field.empty()) return *FindDenseActivation(std::string(names.activation));
+  if (names.activation_field.empty()) {
+    constexpr char kOwn[] = "pooler_activation";  // of GGUF files of DistilBERT, with BERT's names
+    const auto found = FindDenseActivation(root.String(kOwn, std::string(names.activation)));
+    if (!found) root.FailValue(kOwn, "the name of an activation of torch, such as Tanh or ReLU");
+    return *found;
+  }
   const std::string field(names.activation_field);
   const std::string name = root.String(field.c_str(), "gelu");
   if (name == "gelu") return DenseActivation::kGelu;

@@ -67,9 +67,6 @@ class EncoderWriter {
   }
 
   void WriteClasses(bool is_bert) {
-    if (is_bert && !parts_.Has(kTextTypes)) {
-      file_.Fail(kDense, "belongs to a classifier of DistilBERT, which is not supported");
-    }
     for (const std::string_view name : {kDense, kClasses, kDenseNorm}) {
       if (parts_.Has(name) || (is_bert && name == kDenseNorm)) continue;
       file_.Fail(name,
@@ -77,6 +74,7 @@ class EncoderWriter {
                  "scores than the model");
     }
     if (!is_bert) WritePooling();
+    if (is_bert && !parts_.Has(kTextTypes)) json_.Add("pooler_activation", "ReLU");  // DistilBERT
     json_.Name("id2label").BeginObject();
     const std::vector<std::string_view> labels = file_.Strings(Key("classifier.output_labels"));
     for (size_t i = 0; i < labels.size(); ++i) json_.Add(std::to_string(i), labels[i]);

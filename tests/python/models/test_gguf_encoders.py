@@ -127,7 +127,7 @@ def rank_file(name: str, folder: Path, **options: Any) -> Path:
     )
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "xlm-roberta", "modernbert"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "xlm-roberta", "distilbert", "modernbert"])
 @pytest.mark.parametrize("count", [1, 3])
 def test_classes_are_those_of_the_folder(name: str, count: int, tmp_path: Path) -> None:
     of_modern = {"classifier_pooling": "mean" if count == 1 else "cls"}
@@ -358,6 +358,12 @@ def refused(path: Path, field: str, message: str) -> None:
     assert error.value.field == field
 
 
+def with_value(content: bytes, key: str, value: int, size: int) -> bytes:
+    """With another number, of ``size`` bytes, for a key."""
+    place = content.index(key.encode()) + len(key) + 4
+    return content[:place] + value.to_bytes(size, "little") + content[place + size :]
+
+
 def test_parts_of_classifiers_that_are_missing_are_named(tmp_path: Path) -> None:
     """llama.cpp's converter leaves out the pooler of BERT, without which scores are others."""
     path = tmp_path / "x.gguf"
@@ -367,8 +373,16 @@ def test_parts_of_classifiers_that_are_missing_are_named(tmp_path: Path) -> None
     del config["id2label"]
     (folder / "config.json").write_text(json.dumps(config))
     refused(write_encoder(folder, path, pooling=RANK), "cls.output.weight", "is missing")
-    folder = make_classifier("distilbert", tmp_path / "distilbert")
-    refused(write_encoder(folder, path), "cls.weight", "DistilBERT")
+    folder = make_classifier("modernbert", tmp_path / "modernbert")
+    content = write_encoder(folder, path, pooling=RANK).read_bytes()
+    path.write_bytes(content.replace(b"cls.norm.weight", b"cls.norm.weigh_"))
+    refused(path, "cls.norm.weight", "is missing")
+    key = "modern-bert.classifier.pooling_type"
+    path.write_bytes(with_value(content, key, 3, 4))
+    refused(path, key, r"= 3 must be 1 \(mean\) or 2")
+    content = write_encoder(make_encoder("eurobert", tmp_path / "eurobert"), path).read_bytes()
+    path.write_bytes(content.replace(b"token_embd.weight", b"cls.output.weight"))
+    refused(path, "cls.output.weight", "is not supported for this family")
 
 
 def test_what_is_not_supported_is_named(tmp_path: Path) -> None:
@@ -376,13 +390,9 @@ def test_what_is_not_supported_is_named(tmp_path: Path) -> None:
     path = write_encoder(folder, tmp_path / "x.gguf")
     good = path.read_bytes()
 
-    def edited(key: str, value: int, size: int) -> None:
-        place = good.index(key.encode()) + len(key) + 4
-        path.write_bytes(good[:place] + value.to_bytes(size, "little") + good[place + size :])
-
-    edited("bert.attention.causal", 1, 1)
+    path.write_bytes(with_value(good, "bert.attention.causal", 1, 1))
     refused(path, "bert.attention.causal", "is not supported for this family")
-    edited("bert.context_length", 299, 4)
+    path.write_bytes(with_value(good, "bert.context_length", 299, 4))
     table = "bert.embeddings.position_embeddings.weight"
     refused(path, table, r"shape \[300, 64\], the configuration asks for \[299, 64\]")
     for key in ("bert.context_length", "bert.attention.layer_norm_epsilon"):
