@@ -15,6 +15,7 @@
 #include "model_files/model_files.h"
 #include "support/error.h"
 #include "support/json.h"
+#include "weights/gguf_blocks.h"
 #include "weights/weight_set.h"
 
 namespace mlc_native {
@@ -174,6 +175,24 @@ void BecomeDifference(std::vector<float>* rows) {
   rows->resize(half);
 }
 
+// Of a GGUF file.
+std::vector<float> MatrixOfBlocks(const Checkpoint& checkpoint, const std::string& name,
+                                  std::span<const int64_t> shape) {
+  const WeightSet weights(checkpoint, std::nullopt);
+  HeadRows rows(weights, name, shape);
+  std::vector<float> matrix;
+  matrix.reserve(static_cast<size_t>(shape[0] * shape[1]));
+  for (int32_t i = 0; i < shape[0]; ++i) {
+    const std::vector<float> row = rows.Row(i);
+    if (!std::ranges::all_of(row, [](float x) { return std::isfinite(x); })) {
+      throw LoadError(name, "tensor \"" + name + "\" has numbers that are not finite");
+    }
+    matrix.insert(matrix.end(), row.begin(), row.end());
+  }
+  rows.Finish();
+  return matrix;
+}
+
 // The matrix with this name, of [classes, hidden_size], and its bias if it has one.
 DenseLayer LayerOfClasses(const Checkpoint& checkpoint, const std::string& name) {
   const std::string weight = name + ".weight";
@@ -185,8 +204,12 @@ DenseLayer LayerOfClasses(const Checkpoint& checkpoint, const std::string& name)
                                 "\"classifier_from_token\"");
   }
   const std::vector<int64_t>& shape = entry->tensor->shape;
-  DenseLayer layer{.input_size = shape[1],
-                   .weight = ReadDenseMatrix(checkpoint, weight, shape[0], shape[1])};
+  DenseLayer layer{.input_size = shape[1]};
+  if (IsGgufBlockType(entry->tensor->dtype_name)) {
+    layer.weight = MatrixOfBlocks(checkpoint, weight, shape);
+  } else {
+    layer.weight = ReadDenseMatrix(checkpoint, weight, shape[0], shape[1]);
+  }
   if (checkpoint.Find(bias) != nullptr) layer.bias = ReadDenseVector(checkpoint, bias, shape[0]);
   return layer;
 }
@@ -196,7 +219,12 @@ DenseLayer LayerOfScores(const std::string& folder) {
 }
 
 DenseActivation ActivationOfEncoder(const ConfigFields& root, const ClassifierNames& names) {
-  if (names.activation_field.empty()) return *FindDenseActivation(std::string(names.activation));
+  if (names.activation_field.empty()) {
+    constexpr char kOwn[] = "pooler_activation";  // of GGUF files of DistilBERT, with BERT's names
+    const auto found = FindDenseActivation(root.String(kOwn, std::string(names.activation)));
+    if (!found) root.FailValue(kOwn, "the name of an activation of torch, such as Tanh or ReLU");
+    return *found;
+  }
   const std::string field(names.activation_field);
   const std::string name = root.String(field.c_str(), "gelu");
   if (name == "gelu") return DenseActivation::kGelu;
@@ -257,8 +285,10 @@ void LoadClassifier(const EngineConfig& config, const TokenTable* tokens,
   const std::string path = config.model + "/config.json";
   std::optional<ConfigFields> root;
   if (!config.model.empty() && HasModelFile(path)) root = ReadModelFile(path);
-  const bool has_modules = HasModelFile(config.model + "/modules.json");
-  if (root && !has_modules && EncoderOf(*root) != nullptr) defaults->pooling = Pooling::kCls;
+  if (root && EncoderOf(*root) != nullptr && !SaysPooling(config.model)) {
+    defaults->pooling = Pooling::kCls;
+    defaults->refusal.clear();
+  }
   const ClassTokens found = FindClassTokens(config, tokens, root ? &*root : nullptr);
   std::vector<DenseLayer> layers;
   std::optional<int32_t> padding;

@@ -266,9 +266,11 @@ int64_t RopedDim(const ModelConfig& config, int rope) {
   return layer == config.layers.end() ? config.head_dim : config.head_dim_of(*layer);
 }
 
+// GGUF files of DistilBERT are those of a BERT without text types.
 int64_t ReadTextTypes(const ConfigFields& fields, const ArchSpec& arch) {
   constexpr int64_t kMost = 1024;
-  return arch.text_types.empty() ? 0 : fields.Integer("type_vocab_size", 2, 1, kMost);
+  const bool has_some = !arch.text_types.empty() && fields.Bool("has_text_types", true);
+  return !has_some ? 0 : fields.Integer("type_vocab_size", 2, 1, kMost);
 }
 
 // Sets everything that follows from the family and the fields of the text model, except how the

@@ -173,7 +173,20 @@ void ReadDenseOfGguf(const std::string& path, EmbeddingDefaults* defaults) {
   defaults->layers = std::make_shared<const DenseLayers>(std::move(layers));
 }
 
+// 0 also for a folder.
+int64_t PoolingOfGguf(const std::string& model_path) {
+  const std::string path = model_path + "/config.json";
+  if (GgufOf(model_path).empty() || !HasModelFile(path)) return 0;
+  return ReadModelFile(path).Integer("pooling_type", 0, 0, kLastTypeOfGguf);
+}
+
 }  // namespace
+
+bool SaysPooling(const std::string& model_path) {
+  if (HasModelFile(model_path + '/' + kModules)) return true;
+  const int64_t type = PoolingOfGguf(model_path);
+  return type >= kMeanOfGguf && type <= kLastOfGguf;
+}
 
 std::vector<int32_t> ReadScoredTokens(const std::string& model_path) {
   constexpr int64_t kMaxId = std::numeric_limits<int32_t>::max();
@@ -195,10 +208,8 @@ std::vector<int32_t> ReadScoredTokens(const std::string& model_path) {
 EmbeddingDefaults ReadEmbeddingDefaults(const std::string& model_path) {
   const std::string modules = model_path + '/' + kModules;
   if (HasModelFile(modules)) return ReadModules(model_path, modules);
-  const std::string config_path = model_path + "/config.json";
   EmbeddingDefaults defaults;
-  if (GgufOf(model_path).empty() || !HasModelFile(config_path)) return defaults;
-  const int64_t type = ReadModelFile(config_path).Integer("pooling_type", 0, 0, kLastTypeOfGguf);
+  const int64_t type = PoolingOfGguf(model_path);
   if (type == kMeanOfGguf) {
     defaults.pooling = Pooling::kMean;
     ReadDenseOfGguf(model_path, &defaults);

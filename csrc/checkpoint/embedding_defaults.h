@@ -16,6 +16,10 @@ namespace mlc_native {
 // and not supported is a refusal of the result.
 EmbeddingDefaults ReadEmbeddingDefaults(const std::string& model_path);
 
+// Whether modules.json or a GGUF file says which hidden state, or the mean of which, an embedding
+// is. A file that pools by rank says nothing of embeddings. Throws LoadError.
+bool SaysPooling(const std::string& model_path);
+
 // The tokens whose logits the LogitScore of modules.json reads: the one that stands for yes, with
 // the one for no in front of it if there is one. Empty without such a module. Throws LoadError.
 std::vector<int32_t> ReadScoredTokens(const std::string& model_path);

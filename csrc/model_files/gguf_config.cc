@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model_files/gguf_encoders.h"
 #include "model_files/gguf_families.h"
 #include "model_files/gguf_layer_sizes.h"
 #include "model_files/gguf_recurrent_layers.h"
@@ -119,6 +120,7 @@ class ConfigWriter {
   }
 
   bool IsVariant() const {
+    if (family_.is_encoder) return HasGgufClasses(parts_);
     const std::string key = Key(family_.variant_key);
     return !family_.variant_key.empty() &&
            (file_.IsList(key) || file_.Integer(key).value_or(0) != 0);
@@ -222,6 +224,7 @@ class ConfigWriter {
   }
 
   void WriteSizes() {
+    if (family_.is_encoder) WriteGgufEncoder(parts_, family_, json_);
     if (family_.layers_differ) return WriteGgufLayerSizes(parts_, family_.name, json_);
     WriteGgufRecurrentLayers(parts_, family_, json_);
     if (family_.is_chunked) WriteChunks();

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <string>
 
+#include "model_files/gguf_encoder_names.h"
 #include "model_files/gguf_gpt_names.h"
 #include "model_files/gguf_hybrid_names.h"
 #include "support/json.h"
@@ -386,6 +387,22 @@ constexpr GgufFamily kFamilies[] = {
      .norm_eps = kLayerNormEps,
      .names = kGgufFalcon},
     {.name = "apertus", .architecture = "ApertusForCausalLM", .names = kApertus},
+    {.name = kGgufBertName,
+     .architecture = "BertModel",
+     .variant = "BertForSequenceClassification",
+     .layers = "bert.encoder.layer.",
+     .lacks_ropes = true,
+     .is_encoder = true,
+     .norm_eps = kLayerNormEps,
+     .names = kGgufBert},
+    {.name = kGgufModernBertName,
+     .architecture = "ModernBertModel",
+     .variant = "ModernBertForSequenceClassification",
+     .is_encoder = true,
+     .may_lack_windows = true,
+     .norm_eps = kLayerNormEps,
+     .names = kGgufModernBert},
+    {.name = kGgufEuroBertName, .architecture = "EuroBertModel", .is_encoder = true},
 };
 
 const GgufTensorName* Find(std::span<const GgufTensorName> names, std::string_view stored) {

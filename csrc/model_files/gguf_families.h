@@ -57,6 +57,7 @@ struct GgufFamily {
   bool adds_one_to_norms = false;       // they are stored as norm_weight_offset + weight
   bool truncates_yarn = true;           // what "truncate" of config.json says
   bool sees_both_directions = false;    // rows see those behind them
+  bool is_encoder = false;              // gguf_encoders.h; `variant` is that with classes
   bool may_lack_windows = false;        // no layer has one, unless a key says how long it is
   bool sections_reorder_heads = false;  // q and k, where rope.dimension_sections is given
   std::string_view norm_eps = "attention.layer_norm_rms_epsilon";

@@ -28,11 +28,13 @@ std::string PathOfPart(const GgufFile& first, int64_t part, int64_t count) {
 
 // Vectors, joined or not, and the matrices of routers and of gates of linear attention are stored
 // as floats of 32 bits, whatever the others are; the projection of inputs of layers, what
-// residual streams have, and LAuReL stay in the floats of the file that was quantized.
+// residual streams have, and LAuReL stay in the floats of the file that was quantized. So do tables
+// of positions and of text types, and heads of classes.
 bool SaysNothingOfOthers(const GgufTensor& tensor) {
   const std::string_view name = tensor.name;
   const auto has = [&](std::string_view part) { return name.find(part) != name.npos; };
   return tensor.shape.size() < 2 || name.ends_with(".bias") || has("_norm.") ||
+         has("position_embd") || has("token_types") || name.starts_with("cls.") ||
          has("ffn_gate_inp") || has("shortconv.conv") || has("ssm_conv1d") || has("ssm_a") ||
          has("ssm_beta") || has("ssm_ba") || has("ssm_d") ||
          ((has("per_layer_model_proj") || has("altup_") || has("laurel_")) &&

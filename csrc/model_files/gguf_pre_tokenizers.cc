@@ -74,6 +74,8 @@ struct Named {
 constexpr Named kNamed[] = {
     {"gpt-2", kGpt2},
     {"phi-2", kGpt2},
+    {"roberta-bpe", kGpt2},
+    {"modern-bert", kGptNeoX},
     {"mpt", kGptNeoX},
     {"olmo", kGptNeoX},
     {"exaone4", kGpt2},

@@ -6,23 +6,17 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "model_files/gguf_encoder_tokenizers.h"
+#include "model_files/gguf_encoders.h"
+#include "model_files/gguf_vocabulary.h"
 #include "support/json.h"
 
 namespace mlc_native {
 namespace {
 
-constexpr char kModel[] = "tokenizer.ggml.model";
 constexpr char kPre[] = "tokenizer.ggml.pre";
-constexpr char kTokens[] = "tokenizer.ggml.tokens";
-constexpr char kTypes[] = "tokenizer.ggml.token_type";
-constexpr char kScores[] = "tokenizer.ggml.scores";
 constexpr char kMerges[] = "tokenizer.ggml.merges";
-constexpr std::string_view kMetaspace = "\xE2\x96\x81";  // U+2581
-constexpr size_t kMaxTokens = size_t{1} << 20;
 constexpr size_t kMaxTokenBytes = 512;  // of a token that is made of two others
-
-// Values of tokenizer.ggml.token_type, which are those of SentencePiece.
-enum TokenType : int64_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
 
 // Of control tokens; converters do not always say which of them end a turn.
 constexpr std::string_view kEndTexts[] = {
@@ -33,128 +27,33 @@ constexpr std::string_view kEndTexts[] = {
 // Gemma 4 ends its calls of tools with it. The converter makes no control token of it.
 constexpr std::string_view kEndOfCalls = "<|tool_response>";
 
-struct Vocabulary {
-  explicit Vocabulary(const GgufFile& file)
-      : tokens(file.Strings(kTokens)), types(file.Integers(kTypes)) {
-    if (tokens.size() > kMaxTokens) {
-      file.Fail(kTokens, "has " + std::to_string(tokens.size()) + " tokens, allowed are " +
-                             std::to_string(kMaxTokens));
-    }
-    if (!types.empty() && types.size() != tokens.size()) {
-      file.Fail(kTypes, "has " + std::to_string(types.size()) + " entries for " +
-                            std::to_string(tokens.size()) + " tokens");
-    }
-  }
-
-  int64_t type(size_t id) const { return types.empty() ? kNormal : types[id]; }
-  // Found in texts before these are split into words.
-  bool is_added(size_t id) const {
-    return type(id) == kControl || type(id) == kUserDefined || type(id) == kUnknown;
-  }
-
-  std::vector<std::string_view> tokens;
-  std::vector<int64_t> types;
-};
-
-void PutType(JsonWriter& json, const char* type) { json.BeginObject().Add("type", type); }
-
 void PutByteLevel(JsonWriter& json, bool use_regex) {
-  PutType(json, "ByteLevel");
+  PutGgufType(json, "ByteLevel");
   json.Add("add_prefix_space", false).Add("trim_offsets", true).Add("use_regex", use_regex);
   json.EndObject();
 }
 
 void PutReplace(JsonWriter& json, std::string_view from, std::string_view to) {
-  PutType(json, "Replace");
+  PutGgufType(json, "Replace");
   json.Name("pattern").BeginObject().Add("String", from).EndObject();
   json.Add("content", to).EndObject();
-}
-
-void PutVocabulary(JsonWriter& json, const Vocabulary& vocabulary) {
-  json.Name("vocab").BeginObject();
-  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    if (vocabulary.type(id) == kUnused) continue;
-    json.Add(vocabulary.tokens[id], id);
-  }
-  json.EndObject();
-}
-
-// Whether spaces behind a token belong to it. Phi-3's tokenizer.json says so of all added tokens
-// but three; GGUF files have no place for it.
-bool TakesSpacesBehind(const GgufFile& file, std::string_view token) {
-  constexpr std::string_view kOthers[] = {"<unk>", "<s>", "<|endoftext|>"};
-  const std::string family = file.String("general.architecture").value_or("");
-  const bool is_phi3 = (family == "phi3" || family == "phimoe") && file.String(kModel) == "llama";
-  return is_phi3 && std::ranges::find(kOthers, token) == std::end(kOthers);
-}
-
-void PutAddedTokens(JsonWriter& json, const GgufFile& file, const Vocabulary& vocabulary) {
-  json.Name("added_tokens").BeginArray();
-  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    if (!vocabulary.is_added(id) || vocabulary.tokens[id].empty()) continue;
-    json.BeginObject().Add("id", id).Add("content", vocabulary.tokens[id]);
-    for (const char* option : {"single_word", "lstrip", "normalized"}) json.Add(option, false);
-    json.Add("rstrip", TakesSpacesBehind(file, vocabulary.tokens[id]));
-    json.Add("special", vocabulary.type(id) != kUserDefined).EndObject();
-  }
-  json.EndArray();
 }
 
 bool AddsBos(const GgufFile& file, bool absent) {
   return file.Bool("tokenizer.ggml.add_bos_token").value_or(absent);
 }
 
-// The tokens in front of a text and behind it.
-void PutPostProcessor(JsonWriter& json, const GgufFile& file, const Vocabulary& vocabulary,
-                      bool adds_bos) {
-  const auto id_of = [&](bool adds, const char* key) -> std::optional<size_t> {
-    const std::optional<int64_t> id = file.Integer(key);
-    if (!adds || !id || *id < 0) return std::nullopt;
-    if (static_cast<size_t>(*id) >= vocabulary.tokens.size()) {
-      file.Fail(key, "= " + std::to_string(*id) + " is no token");
-    }
-    return static_cast<size_t>(*id);
-  };
+// The tokens in front of a text and behind it. Encoders have some between two texts.
+void PutTemplate(JsonWriter& json, const GgufFile& file, const GgufVocabulary& vocabulary,
+                 bool adds_bos) {
+  GgufTemplate around;
   const bool adds_eos = file.Bool("tokenizer.ggml.add_eos_token").value_or(false);
-  const auto bos = id_of(adds_bos, "tokenizer.ggml.bos_token_id");
-  const auto eos = id_of(adds_eos, "tokenizer.ggml.eos_token_id");
-  json.Name("post_processor");
-  if (!bos && !eos) {
-    json.Null();
-    return;
+  if (adds_bos) around.front = vocabulary.IdOf(file, kGgufBos);
+  if (adds_eos) around.back = vocabulary.IdOf(file, kGgufEos);
+  if (around.back && IsGgufEncoder(file)) {
+    around.between.assign(file.String(kPre) == "roberta-bpe" ? 2 : 1, *around.back);
   }
-  const auto put_special = [&](const std::optional<size_t>& id) {
-    if (!id) return;
-    json.BeginObject().Name("SpecialToken").BeginObject();
-    json.Add("id", vocabulary.tokens[*id]).Add("type_id", 0).EndObject().EndObject();
-  };
-  const auto put_text = [&](const char* text) {
-    json.BeginObject().Name("Sequence").BeginObject();
-    json.Add("id", text).Add("type_id", 0).EndObject().EndObject();
-  };
-  PutType(json, "TemplateProcessing");
-  for (const bool is_pair : {false, true}) {
-    json.Name(is_pair ? "pair" : "single").BeginArray();
-    put_special(bos);
-    put_text("A");
-    if (is_pair) put_text("B");
-    put_special(eos);
-    json.EndArray();
-  }
-  json.Name("special_tokens").BeginObject();
-  for (const auto& id : {bos, eos != bos ? eos : std::nullopt}) {
-    if (!id) continue;
-    json.Name(vocabulary.tokens[*id]).BeginObject().Add("id", vocabulary.tokens[*id]);
-    json.Name("ids").BeginArray().Put(*id).EndArray();
-    json.Name("tokens").BeginArray().Put(vocabulary.tokens[*id]).EndArray().EndObject();
-  }
-  json.EndObject().EndObject();
-}
-
-void BeginFile(JsonWriter& json, const GgufFile& file, const Vocabulary& vocabulary) {
-  json.BeginObject().Add("version", "1.0");
-  json.Name("truncation").Null().Name("padding").Null();
-  PutAddedTokens(json, file, vocabulary);
+  PutGgufTemplate(json, vocabulary, around);
 }
 
 // ---- Byte-level BPE ----
@@ -169,14 +68,14 @@ const GgufPreTokenizer& PreTokenizerOf(const GgufFile& file) {
 
 void PutPreTokenizer(JsonWriter& json, const GgufPreTokenizer& words) {
   json.Name("pre_tokenizer");
-  PutType(json, "Sequence");
+  PutGgufType(json, "Sequence");
   json.Name("pretokenizers").BeginArray();
   if (words.single_digits) {
-    PutType(json, "Digits");
+    PutGgufType(json, "Digits");
     json.Add("individual_digits", true).EndObject();
   }
   for (const std::string_view regex : words.regexes) {
-    PutType(json, "Split");
+    PutGgufType(json, "Split");
     json.Name("pattern").BeginObject().Add("Regex", regex).EndObject();
     json.Add("behavior", "Isolated").Add("invert", false).EndObject();
   }
@@ -195,30 +94,30 @@ void PutMerges(JsonWriter& json, const GgufFile& file, bool with_merges) {
 }
 
 std::string ByteLevelJson(const GgufFile& file, bool with_merges) {
-  const Vocabulary vocabulary(file);
+  const GgufVocabulary vocabulary(file);
   const GgufPreTokenizer& words = PreTokenizerOf(file);
   JsonWriter json;
-  BeginFile(json, file, vocabulary);
+  BeginGgufTokenizer(json, file, vocabulary);
   json.Name("normalizer");
   if (words.composes) {
-    PutType(json, "NFC");
+    PutGgufType(json, "NFC");
     json.EndObject();
   } else {
     json.Null();
   }
   PutPreTokenizer(json, words);
-  PutPostProcessor(json, file, vocabulary, AddsBos(file, words.adds_bos));
+  PutTemplate(json, file, vocabulary, AddsBos(file, words.adds_bos));
   json.Name("decoder");
   PutByteLevel(json, true);
   json.Name("model");
-  PutType(json, "BPE");
+  PutGgufType(json, "BPE");
   for (const char* absent :
        {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"}) {
     json.Name(absent).Null();
   }
   json.Add("fuse_unk", false).Add("byte_fallback", false);
   json.Add("ignore_merges", words.ignore_merges);
-  PutVocabulary(json, vocabulary);
+  PutGgufIds(json, vocabulary);
   PutMerges(json, file, with_merges);
   json.EndObject().EndObject();
   return json.Take();
@@ -230,10 +129,11 @@ std::string ByteLevelJson(const GgufFile& file, bool with_merges) {
 // neighbours whose union has the best score; that is a list of merges in which the scores fall.
 class Merges {
  public:
-  Merges(const Vocabulary& vocabulary, const std::vector<double>& scores) : scores_(scores) {
+  Merges(const GgufVocabulary& vocabulary, const std::vector<double>& scores) : scores_(scores) {
     for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-      const int64_t type = vocabulary.type(id);
-      if (type == kNormal || type == kUserDefined) ids_.emplace(vocabulary.tokens[id], id);
+      const GgufTokenType type = vocabulary.type(id);
+      const bool is_text = type == GgufTokenType::kNormal || type == GgufTokenType::kUserDefined;
+      if (is_text) ids_.emplace(vocabulary.tokens[id], id);
     }
     for (const auto& [token, id] : ids_) AddMergesOf(token, id);
     std::ranges::sort(merges_, [&](const Merge& a, const Merge& b) { return Key(a) < Key(b); });
@@ -279,74 +179,60 @@ class Merges {
 
 void PutSpaces(JsonWriter& json, bool adds_space) {
   json.Name("normalizer");
-  PutType(json, "Sequence");
+  PutGgufType(json, "Sequence");
   json.Name("normalizers").BeginArray();
   if (adds_space) {
-    PutType(json, "Prepend");
-    json.Add("prepend", kMetaspace).EndObject();
+    PutGgufType(json, "Prepend");
+    json.Add("prepend", kGgufSpace).EndObject();
   }
-  PutReplace(json, " ", kMetaspace);
+  PutReplace(json, " ", kGgufSpace);
   json.EndArray().EndObject();
   json.Name("pre_tokenizer").Null();
 }
 
 void PutFallbackDecoder(JsonWriter& json, bool adds_space) {
   json.Name("decoder");
-  PutType(json, "Sequence");
+  PutGgufType(json, "Sequence");
   json.Name("decoders").BeginArray();
-  PutReplace(json, kMetaspace, " ");
+  PutReplace(json, kGgufSpace, " ");
   for (const char* step : {"ByteFallback", "Fuse"}) {
-    PutType(json, step);
+    PutGgufType(json, step);
     json.EndObject();
   }
   if (adds_space) {
-    PutType(json, "Strip");
+    PutGgufType(json, "Strip");
     json.Add("content", " ").Add("start", 1).Add("stop", 0).EndObject();
   }
   json.EndArray().EndObject();
 }
 
-std::optional<std::string_view> UnknownToken(const GgufFile& file, const Vocabulary& vocabulary) {
-  const auto unknown = std::ranges::find(vocabulary.types, kUnknown);
-  if (unknown != vocabulary.types.end()) {
-    return vocabulary.tokens[static_cast<size_t>(unknown - vocabulary.types.begin())];
-  }
-  const std::optional<int64_t> id = file.Integer("tokenizer.ggml.unknown_token_id");
-  if (!id || *id < 0 || static_cast<size_t>(*id) >= vocabulary.tokens.size()) return std::nullopt;
-  return vocabulary.tokens[static_cast<size_t>(*id)];
-}
-
 // Of characters and bytes, with spaces as "▁"; `put_merges` adds the merges to the model.
 template <typename PutMergesOf>
-std::string SpacedJson(const GgufFile& file, const Vocabulary& vocabulary, bool adds_space,
+std::string SpacedJson(const GgufFile& file, const GgufVocabulary& vocabulary, bool adds_space,
                        bool adds_bos, const PutMergesOf& put_merges) {
   JsonWriter json;
-  BeginFile(json, file, vocabulary);
+  BeginGgufTokenizer(json, file, vocabulary);
   PutSpaces(json, adds_space);
-  PutPostProcessor(json, file, vocabulary, adds_bos);
+  PutTemplate(json, file, vocabulary, adds_bos);
   PutFallbackDecoder(json, adds_space);
   json.Name("model");
-  PutType(json, "BPE");
+  PutGgufType(json, "BPE");
   for (const char* absent : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
     json.Name(absent).Null();
   }
   json.Name("unk_token");
-  const auto unknown = UnknownToken(file, vocabulary);
-  unknown ? json.Put(*unknown) : json.Null();
+  const auto unknown = vocabulary.IdOfUnknown(file);
+  unknown ? json.Put(vocabulary.tokens[*unknown]) : json.Null();
   json.Add("fuse_unk", true).Add("byte_fallback", true).Add("ignore_merges", false);
-  PutVocabulary(json, vocabulary);
+  PutGgufIds(json, vocabulary);
   put_merges(json);
   json.EndObject().EndObject();
   return json.Take();
 }
 
 std::string SentencePieceJson(const GgufFile& file, bool with_merges) {
-  const Vocabulary vocabulary(file);
-  const std::vector<double> scores = file.Numbers(kScores);
-  if (scores.size() != vocabulary.tokens.size()) {
-    file.Fail(kScores, "has " + std::to_string(scores.size()) + " entries for " +
-                           std::to_string(vocabulary.tokens.size()) + " tokens");
-  }
+  const GgufVocabulary vocabulary(file);
+  const std::vector<double> scores = vocabulary.Scores(file);
   const bool adds_space = file.Bool("tokenizer.ggml.add_space_prefix").value_or(true);
   return SpacedJson(file, vocabulary, adds_space, AddsBos(file, true), [&](JsonWriter& json) {
     if (with_merges) Merges(vocabulary, scores).Put(json);
@@ -356,21 +242,23 @@ std::string SentencePieceJson(const GgufFile& file, bool with_merges) {
 // Its merges are those of the file. Every text begins with a token, also where the file says
 // otherwise, as some of the first ones do.
 std::string Gemma4Json(const GgufFile& file, bool with_merges) {
-  return SpacedJson(file, Vocabulary(file), /*adds_space=*/false, /*adds_bos=*/true,
+  return SpacedJson(file, GgufVocabulary(file), /*adds_space=*/false, /*adds_bos=*/true,
                     [&](JsonWriter& json) { PutMerges(json, file, with_merges); });
 }
 
 }  // namespace
 
-bool HasGgufTokenizer(const GgufFile& file) { return file.Has(kModel); }
+bool HasGgufTokenizer(const GgufFile& file) { return file.Has(kGgufTokenizerModel); }
 
 std::string GgufTokenizerJson(const GgufFile& file, bool with_merges) {
-  const std::string model = file.String(kModel).value_or("");
+  const std::string model = file.String(kGgufTokenizerModel).value_or("");
   if (model == "gpt2") return ByteLevelJson(file, with_merges);
   if (model == "llama") return SentencePieceJson(file, with_merges);
   if (model == "gemma4") return Gemma4Json(file, with_merges);
-  file.Fail(kModel, "= " + JsonExcerpt(JsonValue(model)) +
-                        " is not supported; supported: gpt2, llama, gemma4");
+  if (model == "bert") return GgufWordPieceJson(file);
+  if (model == "t5") return GgufUnigramJson(file);
+  file.Fail(kGgufTokenizerModel, "= " + JsonExcerpt(JsonValue(model)) +
+                                     " is not supported; supported: gpt2, llama, gemma4, bert, t5");
 }
 
 std::vector<int64_t> GgufEndTokens(const GgufFile& file) {
@@ -382,10 +270,10 @@ std::vector<int64_t> GgufEndTokens(const GgufFile& file) {
                           "tokenizer.ggml.eom_token_id"}) {
     if (const std::optional<int64_t> id = file.Integer(key)) add(*id);
   }
-  const Vocabulary vocabulary(file);
+  const GgufVocabulary vocabulary(file);
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const std::string_view text = vocabulary.tokens[id];
-    const bool is_end = vocabulary.type(id) == kControl
+    const bool is_end = vocabulary.type(id) == GgufTokenType::kControl
                             ? std::ranges::find(kEndTexts, text) != std::end(kEndTexts)
                             : vocabulary.is_added(id) && text == kEndOfCalls;
     if (is_end) add(static_cast<int64_t>(id));
