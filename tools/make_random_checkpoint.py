@@ -31,9 +31,9 @@ from random_weights import DTYPES, Weight, in_mxfp4, in_ternary, split, write_we
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoConfig,
+    AutoModel,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
-    AutoModelForMaskedLM,
     PreTrainedConfig,
     PreTrainedTokenizerFast,
 )
@@ -133,13 +133,13 @@ def make_checkpoint(
 
 def model_class(config: PreTrainedConfig) -> Any:
     """The auto class for a model that makes texts, which may be one that sees images, too, or for
-    one that fills masks.
+    one that embeds them.
     """
     if config.model_type == "mistral4":  # which transformers registers with images alone
         own = transformers.Mistral4ForCausalLM
         AutoModelForCausalLM.register(type(config), own, exist_ok=True)
     if config.model_type in ENCODERS:
-        return AutoModelForMaskedLM
+        return AutoModel
     sees = hasattr(config, "vision_config")
     return AutoModelForImageTextToText if sees else AutoModelForCausalLM
 

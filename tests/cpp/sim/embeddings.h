@@ -12,7 +12,7 @@
 namespace mlc_native::sim {
 
 // Valid for the fake model; some of it is left to the defaults.
-EmbeddingConfig DrawEmbedding(SimRandom& rng);
+EmbeddingConfig DrawEmbedding(SimRandom& rng, bool whole_prompts);
 // With numbers that the model does not have.
 EmbeddingConfig DrawInvalidEmbedding(SimRandom& rng);
 

@@ -63,6 +63,7 @@ constexpr std::array<const char*, kNumFeatures> kFeatureNames = {
     "adapters",
     "embeddings",
     "input_rows",
+    "whole_prompts",
 };
 
 // Things that end requests in numbers are rare, or nothing else would be seen.
@@ -207,6 +208,24 @@ void DrawPrefixCache(SimRandom rng, Scenario* scenario) {
   config.prefix_cache_max_num_recycling_seqs = rng.Chance(0.6) ? -1 : rng.LogRange(0, 10);
 }
 
+// Steps compute whole prompts, of which nothing is cached and which nothing follows.
+// Seldom, since such a model answers nothing.
+void DrawWholePrompts(SimRandom rng, Scenario* scenario) {
+  if (!scenario->has(Feature::kWholePrompts) || !scenario->has(Feature::kEmbeddings)) return;
+  if (!rng.Chance(0.3)) return;
+  for (const Feature feature : {Feature::kRecurrent, Feature::kInputRows, Feature::kPrefixCache,
+                                Feature::kSpeculation, Feature::kPins}) {
+    scenario->rates[static_cast<size_t>(feature)] = 0;
+  }
+  testing::FakeModelOptions& model = scenario->model;
+  model.whole_prompts = true;
+  model.is_recurrent = model.whole_rows = false;
+  EngineConfig& config = scenario->config;
+  config.max_single_sequence_length =
+      std::min(*config.max_single_sequence_length, *config.prefill_chunk_size);
+  model.context_window_size = scenario->max_sequence_length();
+}
+
 void DrawService(SimRandom rng, Scenario* scenario) {
   EngineConfig& config = scenario->config;
   if (scenario->has(Feature::kQueueLimit)) config.max_queue_length = rng.LogRange(1, 20);
@@ -261,6 +280,7 @@ Scenario DrawScenario(uint64_t seed, const FeatureSet& allowed) {
   DrawEmbeddings(rng.Fork(12), &scenario);
   DrawInputRows(rng.Fork(13), &scenario);
   DrawSizes(rng.Fork(3), &scenario);
+  DrawWholePrompts(rng.Fork(14), &scenario);
   DrawService(rng.Fork(8), &scenario);
   DrawPrefixCache(rng.Fork(9), &scenario);
   DrawSpeculation(rng.Fork(11), &scenario);

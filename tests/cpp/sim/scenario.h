@@ -73,6 +73,7 @@ enum class Feature {
   kAdapters,           // adapters, which are loaded and unloaded while requests run
   kEmbeddings,         // requests whose prompts are embedded
   kInputRows,          // prompts with rows in place of tokens
+  kWholePrompts,       // with embeddings: the model attends in both directions, and embeds only
   kNumFeatures
 };
 

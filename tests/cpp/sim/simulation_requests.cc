@@ -64,7 +64,8 @@ void Simulation::SubmitDrawn(SimRandom& rng) {
   }
   std::optional<EmbeddingConfig> embedding;
   SimRandom other = rng.Fork(static_cast<uint64_t>(*config.seed)).Fork(23);
-  if (Happens(other, Feature::kEmbeddings)) embedding = DrawEmbedding(other);
+  const bool is_whole = scenario_.model.whole_prompts;
+  if (Happens(other, Feature::kEmbeddings) || is_whole) embedding = DrawEmbedding(other, is_whole);
   Submit(rng, config, prompt, embedding);
 }
 

@@ -116,10 +116,12 @@ class ThreadedHistory {
                     const GenerationConfig& config) {
     SimRandom own = rng.Fork(static_cast<uint64_t>(*config.seed));
     ThreadedEngine& engine = harness_.engine();
-    if (!own.Chance(scenario_.rate(Feature::kEmbeddings))) {
+    const bool is_whole = scenario_.model.whole_prompts;
+    if (!own.Chance(scenario_.rate(Feature::kEmbeddings)) && !is_whole) {
       return engine.CreateRequest(id, std::move(inputs), config);
     }
-    return engine.CreateEmbeddingRequest(id, std::move(inputs), DrawEmbedding(own), config);
+    return engine.CreateEmbeddingRequest(id, std::move(inputs), DrawEmbedding(own, is_whole),
+                                         config);
   }
 
   void Abort(SimRandom& rng) {
@@ -169,8 +171,9 @@ class ThreadedHistory {
   void ExpectServesTheNext() {
     calm_ = true;
     harness_.Load();
-    const RequestPtr request =
-        harness_.engine().CreateRequest("next", {TokenData{{0}}}, testing::Greedy(1));
+    GenerationConfig config = testing::Greedy(1);
+    config.seed = 0;
+    const RequestPtr request = Create(SimRandom(1), "next", {TokenData{{0}}}, config);
     requests_["next"] = request;
     harness_.AddRequest(request);
     harness_.AwaitAll();
