@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from c_library import CEngine, CError
 from encoder_folders import (
     CONFIGS,
     MAX_LENGTH,
@@ -328,3 +329,20 @@ def test_callers_say_where_a_second_text_begins(tmp_path: Path) -> None:
             engine.classify([[5, 6, 7]], second_texts=given)[0].probs for given in (None, [2])
         )
         assert plain == told  # it does not tell texts apart
+
+
+def test_callers_in_c_say_it_too(tmp_path: Path) -> None:
+    folder = make_classifier("bert", tmp_path)
+    ids = texts()[2]
+    settings = {name: value for name, value in SETTINGS.items() if name != "verbose"}
+    with MLCEngine(folder, "cpu", **SETTINGS) as engine:
+        told = engine.classify([ids], second_texts=[9], use_activation=False)[0].probs
+        cls = vectors(engine, [ids], pooling="cls")[0]
+    with CEngine(folder, **settings) as in_c:
+        assert in_c.embedding(ids, classify=True, second_text=9) == told
+        assert in_c.embedding(ids, classify=True) != told
+        assert np.array_equal(np.float32(in_c.embedding(ids)), cls)
+        for wrong in (-1, len(ids) + 1, "9"):
+            with pytest.raises(CError) as error:
+                in_c.answers({"input": ids, "classify": True, "second_text": wrong})
+            assert error.value.field == "second_text"
