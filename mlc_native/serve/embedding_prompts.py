@@ -33,7 +33,7 @@ class EmbeddingPrompts:
             isinstance(text, str) for text in prompts.values()
         ):
             raise load_error(_PROMPTS_FILE, f'{path}: "prompts" must be an object of texts')
-        if default is not None and default not in prompts:
+        if default is not None and not (isinstance(default, str) and default in prompts):
             raise load_error(
                 _PROMPTS_FILE,
                 f'{path}: "default_prompt_name" must be a name in "prompts", got {shown(default)}',

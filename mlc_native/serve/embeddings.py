@@ -72,7 +72,8 @@ def prompts_of(request: PooledRequest, prompts: EmbeddingPrompts) -> list[Prompt
     Raises:
         InvalidRequest: there is no such prompt, or inputs are token ids and it is named.
     """
-    inputs = request.inputs()
+    # Texts of a caller's own class become texts, whose methods do not raise.
+    inputs = [str(each) if isinstance(each, str) else each for each in request.inputs()]
     if isinstance(request, ClassificationRequest):
         return list(inputs)
     if not isinstance(inputs[0], str):
@@ -82,7 +83,7 @@ def prompts_of(request: PooledRequest, prompts: EmbeddingPrompts) -> list[Prompt
             )
         return list(inputs)
     prefix = prompts.text(request.prompt_name)
-    return [prefix + str(text) for text in inputs]
+    return [f"{prefix}{text}" for text in inputs]
 
 
 class PooledOutputs(ABC):

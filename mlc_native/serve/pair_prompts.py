@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlc_native.conversation import ChatTemplate
-from mlc_native.errors import invalid_request, load_error
+from mlc_native.errors import invalid_request, load_error, shown
 from mlc_native.serve.embedding_prompts import EmbeddingPrompts
 from mlc_native.serve.request_processing import Prompt
 from mlc_native.support.json_file import read_optional_json_object
@@ -173,7 +173,7 @@ def _pair_items(path: Path) -> list[PairItem]:
     processor = read_optional_json_object(path).get("post_processor")
     try:
         return _items_of(processor)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise load_error(
             "tokenizer.json", f'{path}: its "post_processor" is damaged: {error!r}'
         ) from error
@@ -189,7 +189,7 @@ def _items_of(processor: Any) -> list[PairItem]:
     if kind == "TemplateProcessing":
         return [_template_item(item, processor["special_tokens"]) for item in processor["pair"]]
     if kind in ("BertProcessing", "RobertaProcessing"):
-        begin, end = [int(processor["cls"][1])], [int(processor["sep"][1])]
+        begin, end = [_token_id(processor["cls"][1])], [_token_id(processor["sep"][1])]
         if kind == "RobertaProcessing":
             return [PairItem(part) for part in (begin, 0, end, end, 1, end)]
         first = [PairItem(part) for part in (begin, 0, end)]
@@ -202,5 +202,11 @@ def _template_item(item: Any, special_tokens: Any) -> PairItem:
         found = item["Sequence"]
         return PairItem(["A", "B"].index(found["id"]), int(found.get("type_id", 0)))
     found = item["SpecialToken"]
-    ids = [int(id_) for id_ in special_tokens[found["id"]]["ids"]]
+    ids = [_token_id(id_) for id_ in special_tokens[found["id"]]["ids"]]
     return PairItem(ids, int(found.get("type_id", 0)))
+
+
+def _token_id(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 31:
+        raise ValueError(f"a token id must be an integer in [0, 2^31), got {shown(value)}")
+    return value

@@ -32,7 +32,7 @@ from mlc_native.protocol.scoring import (
     Score,
     ScoreResponse,
 )
-from mlc_native.protocol.validation import validated
+from mlc_native.protocol.validation import unreadable, validated
 from mlc_native.serve.embedding_prompts import EmbeddingPrompts
 from mlc_native.serve.embeddings import PooledResponse
 from mlc_native.serve.model_setup import ModelSetup
@@ -195,9 +195,13 @@ class Ranking:
 
 def checked_texts(name: str, value: object) -> list[str]:
     """A text or a list of texts. Raises InvalidRequest."""
-    given = [value] if isinstance(value, str) else value
-    texts = list(given) if isinstance(given, (list, tuple)) else []
-    if not texts or not all(isinstance(text, str) and text for text in texts):
+    try:
+        given = [value] if isinstance(value, str) else value
+        texts = list(given) if isinstance(given, (list, tuple)) else []
+        are_right = bool(texts) and all(isinstance(text, str) and text for text in texts)
+    except Exception as error:  # what a method of a caller's object raises
+        raise unreadable(name, error) from error
+    if not are_right:
         raise invalid_request(
             name,
             f'"{name}" must be a text or a list of texts, none of them empty, got {shown(value)}',

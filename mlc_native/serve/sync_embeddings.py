@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
@@ -44,17 +44,28 @@ class _Answer:
 
     def __init__(self, outputs: PooledOutputs) -> None:
         self._outputs = outputs
-        self.error_message = ""
+        self.error: EngineRequestError | None = None
         self.finished = False
 
     def add(self, output: data.RequestStreamOutput) -> None:
+        """Raises nothing: outputs of other requests come with this one."""
         request_id, (first, *_) = output.unpack()
         self.finished = output.is_final
-        self.error_message = self.error_message or first.error_message
-        self._outputs.add(
-            *(request_id, first.request_final_usage_json_str),
-            *(output.embedding_bytes, first.finish_reason),
-        )
+        try:
+            if first.error_message:
+                raise EngineRequestError(request_id, first.error_message)
+            self._outputs.add(
+                *(request_id, first.request_final_usage_json_str),
+                *(output.embedding_bytes, first.finish_reason),
+            )
+        except EngineRequestError as error:
+            self.error = self.error or error
+
+
+def _raise_error(answers: Iterable[_Answer]) -> None:
+    for answer in answers:
+        if answer.error is not None:
+            raise answer.error
 
 
 def _add(engine: SyncMLCEngine, request: Request) -> None:
@@ -144,13 +155,13 @@ def _create_pooled(
         request_id or random_request_id(ID_PREFIXES[kind]),
     )
     outputs = outputs_of(request, setup, [each.id for each in requests])
-    answers = {each.id: _Answer(outputs) for each in requests}
+    answers: dict[str, _Answer] = {}
     with engine._collecting(answers):
         for each in requests:
             _add(engine, each)
+            answers[each.id] = _Answer(outputs)
         while any(not answer.finished for answer in answers.values()):
             engine.step()
-    for each_id, answer in answers.items():
-        if answer.error_message:
-            raise EngineRequestError(each_id, answer.error_message)
+            _raise_error(answers.values())
+    _raise_error(answers.values())
     return outputs.response()

@@ -412,10 +412,11 @@ class SyncMLCEngine(SyncPooling):
             )
             for i, (prompt, config) in enumerate(zip(inputs, configs, strict=True))
         ]
-        answers = {r.id: Answers(config) for r, config in zip(requests, configs, strict=True)}
+        answers: dict[str, Answers] = {}
         with self._collecting(answers):
-            for request in requests:
+            for request, config in zip(requests, configs, strict=True):
                 self.add_request(request)
+                answers[request.id] = Answers(config)
             while any(not answer.finished for answer in answers.values()):
                 self.step()
         for request_id, answer in answers.items():
@@ -429,9 +430,11 @@ class SyncMLCEngine(SyncPooling):
 
     @contextmanager
     def _collecting(self, answers: Mapping[str, Collector]) -> Iterator[None]:
-        """Outputs of these requests go to ``answers``, others where they went before.
+        """Outputs of the requests in ``answers`` go there, others where they went before.
 
-        At the end, also after an error, the callback is restored and no request is left.
+        A request gets there when it has been added: before that, its id may be that of another
+        one. At the end, also after an error, the callback is restored and no request of
+        these is left.
         """
         saved = self.get_request_stream_callback()
 

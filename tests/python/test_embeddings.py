@@ -291,7 +291,10 @@ def test_prompts_of_the_folder(tmp_path: Path, engine: MLCEngine) -> None:
     with MLCEngine(folder, "cpu", **SETTINGS) as other:
         assert np.array_equal(vectors(other, "a"), vectors(engine, "Find: a"))
         assert np.array_equal(vectors(other, "a", prompt_name=""), vectors(engine, "a"))
-    for wrong in ({"prompts": 3}, {"prompts": {"a": 3}}, {"default_prompt_name": "b"}):
+    for wrong in (
+        *({"prompts": 3}, {"prompts": {"a": 3}}, {"default_prompt_name": "b"}),
+        *({"default_prompt_name": []}, {"default_prompt_name": {}}),
+    ):
         file.write_text(json.dumps(wrong))
         with pytest.raises(LoadError, match="config_sentence_transformers"):
             MLCEngine(folder, "cpu", **SETTINGS)
@@ -469,6 +472,40 @@ def test_the_engine_without_threads(engine: MLCEngine) -> None:
         other.embeddings.create(input=TEXTS, timeout_s=1e-6)
     assert other.empty()
     assert other.embeddings.create(input=TEXTS) == expected
+
+
+def test_an_id_that_another_request_has_leaves_that_one_alone() -> None:
+    """Of an engine without threads, whose calls abort what they have added."""
+    ended: dict[str, str] = {}
+
+    def callback(outputs: list[Any]) -> None:
+        for output in outputs:
+            request_id, (first, *_) = output.unpack()
+            if first.finish_reason is not None:
+                ended[request_id] = first.finish_reason
+
+    other = SyncMLCEngine("demo", "cpu", request_stream_callback=callback, **SETTINGS)
+    config = {"max_tokens": 3, "temperature": 0}
+    other.add_request(other.create_request("call-1", "x", config))
+    for _ in range(2):
+        with pytest.raises(InvalidRequest, match="call-1"):
+            other.embeddings.create(input=["a", "b"], request_id="call")
+        with pytest.raises(InvalidRequest, match="call-1"):
+            other.embeddings.create(input="a", request_id="call-1")
+    other.add_request(other.create_request("generate-0-0", "x", config))
+    with pytest.raises(InvalidRequest, match="generate-0-0"):
+        other.generate("x", config)
+    while not other.empty():
+        other.step()
+    assert ended["call-1"] in ("stop", "length")
+    assert ended["generate-0-0"] in ("stop", "length")
+    # What ends with a call, in the same step, is told all the same.
+    other.add_request(other.create_request("late", "x", {"timeout_s": 1e-6}))
+    with pytest.raises(EngineRequestError, match="timeout"):
+        other.embeddings.create(input="x", timeout_s=1e-6)
+    while not other.empty():
+        other.step()
+    assert ended["late"] == "timeout"
 
 
 def test_the_engine_of_mlc_llm(engine: MLCEngine) -> None:

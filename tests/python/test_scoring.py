@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import reranker_folders as folders
+from test_hostile_values import RAISING, check
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoTokenizer
 
@@ -318,7 +319,41 @@ def test_pairs_are_those_of_the_tokenizers_package(processor: Any, tmp_path: Pat
     assert ids == core.encode("a b", "c").ids
 
 
+def template(**token: Any) -> dict[str, Any]:
+    """A post_processor with one special token."""
+    pair = [{"SpecialToken": {"id": "t"}}, {"Sequence": {"id": "A"}}, {"Sequence": {"id": "B"}}]
+    return {"type": "TemplateProcessing", "pair": pair, "special_tokens": {"t": token}}
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        *(template(ids=[value]) for value in (-1, 1 << 31, 1e999, 2.5, "2", None, True)),
+        *({"type": "BertProcessing", "cls": ["x", id_], "sep": ["y", 3]} for id_ in (-1, 1e999)),
+        *(template(), template(ids=None), {"type": "RobertaProcessing"}, {}, 5),
+        {"type": "TemplateProcessing", "pair": [{"Sequence": {"id": "A", "type_id": 1e999}}]},
+    ],
+)
+def test_a_damaged_post_processor_is_named(processor: Any, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"post_processor": processor}))
+    config = {"architectures": ["LlamaForSequenceClassification"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(LoadError, match=r"tokenizer\.json.*post_processor"):
+        PairPrompts.of_folder(tmp_path, (), None, None)  # type: ignore[arg-type]
+
+
 # ----------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("make", RAISING)
+def test_texts_whose_methods_raise_are_named(
+    make: Callable[[], Any], demo: MLCEngine, cross_encoder: Path
+) -> None:
+    check(lambda: demo.score("a", make()), InvalidRequest)
+    check(lambda: demo.score(make(), "a"), InvalidRequest)
+    check(lambda: demo.rerank(make(), ["a"]), InvalidRequest)
+    with MLCEngine(cross_encoder, "cpu", **SETTINGS) as engine:
+        check(lambda: engine.classify(make()), InvalidRequest)
 
 
 def test_wrong_arguments_are_named(demo: MLCEngine, cross_encoder: Path) -> None:
