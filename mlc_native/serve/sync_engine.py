@@ -76,6 +76,19 @@ def check_callback(callback: object) -> None:
         )
 
 
+@contextmanager
+def _expected(answers: dict[str, Answers], request_id: str, answer: Answers) -> Iterator[None]:
+    """While a request is added, which may answer it at once. Where it is refused, its id is not one
+    of the call's: it may be that of another request.
+    """
+    answers[request_id] = answer
+    try:
+        yield
+    except BaseException:
+        del answers[request_id]
+        raise
+
+
 class SyncMLCEngine(SyncPooling):
     """An engine for one thread: requests are added, and every ``step()`` computes one step.
 
@@ -415,8 +428,8 @@ class SyncMLCEngine(SyncPooling):
         answers: dict[str, Answers] = {}
         with self._collecting(answers):
             for request, config in zip(requests, configs, strict=True):
-                self.add_request(request)
-                answers[request.id] = Answers(config)
+                with _expected(answers, request.id, Answers(config)):
+                    self.add_request(request)
             while any(not answer.finished for answer in answers.values()):
                 self.step()
         for request_id, answer in answers.items():
@@ -432,9 +445,8 @@ class SyncMLCEngine(SyncPooling):
     def _collecting(self, answers: Mapping[str, Collector]) -> Iterator[None]:
         """Outputs of the requests in ``answers`` go there, others where they went before.
 
-        A request gets there when it has been added: before that, its id may be that of another
-        one. At the end, also after an error, the callback is restored and no request of
-        these is left.
+        A request gets there as it is added (``_expected``). At the end, also after an error, the
+        callback is restored and no request of these is left.
         """
         saved = self.get_request_stream_callback()
 
