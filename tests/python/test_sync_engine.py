@@ -57,6 +57,11 @@ def test_no_prompts_have_no_answers(make_engine: MakeEngine, config: Any) -> Non
     assert make_engine().generate([], config) == ([], [])
 
 
+def test_an_empty_answer_comes_while_its_request_is_added(make_engine: MakeEngine) -> None:
+    texts, _ = make_engine().generate(["a", "b"], GenerationConfig(max_tokens=0, n=2))
+    assert texts == [["", ""], ["", ""]]
+
+
 def test_generate_with_logprobs_and_a_config_each(make_engine: MakeEngine) -> None:
     engine = make_engine()
     configs = [
