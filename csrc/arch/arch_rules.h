@@ -249,6 +249,8 @@ struct ArchDefaults {
   int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
   int64_t value_head_dim = 0;       // at most head_dim; 0: that, and there is no field
   int64_t max_position_embeddings = 2048;
+  int64_t trained_positions = 0;  // max_trained_positions; 0: the family has none
+  int64_t type_vocab_size = 2;
   double norm_eps = 1e-6;
   double rope_theta = 1e4;
   double local_rope_theta = 1e4;

@@ -46,6 +46,7 @@ struct ArchSpec {
   // A table [type_vocab_size, hidden], of which a row is added to the embeddings: the first to
   // those of a text, the second to those of a second text behind it. Empty: none.
   std::string_view text_types{};
+  bool may_lack_text_types = false;  // where type_vocab_size is 0
   // multi_query: one KV head, else as many as attention heads; unless new_decoder_architecture.
   bool reads_multi_query = false;
 

@@ -11,6 +11,8 @@ namespace mlc_native {
 inline constexpr std::string_view kBertPrefixes[] = {"bert.", ""};
 inline constexpr std::string_view kRobertaPrefixes[] = {"roberta.", ""};
 inline constexpr std::string_view kDistilBertPrefixes[] = {"distilbert.", ""};
+inline constexpr std::string_view kNomicPrefixes[] = {"nomic_bert.", "bert.", ""};
+inline constexpr std::string_view kGtePrefixes[] = {"gte.", "new.", ""};
 
 constexpr TensorNames BertNames(std::span<const std::string_view> prefixes) {
   return {.prefixes = prefixes,
@@ -42,6 +44,20 @@ inline constexpr ProjectionName kModernBertProjections[] = {
     {"mlp.Wi", LinearRole::kGateUp, Rows::kGateUp},
     {"mlp.Wo", LinearRole::kDown, Rows::kHidden},
 };
+// transformers writes these names, too.
+inline constexpr ProjectionName kNomicProjections[] = {
+    {"attn.Wqkv", LinearRole::kQkv, Rows::kQkv},
+    {"attn.out_proj", LinearRole::kOut, Rows::kHidden},
+    {"mlp.fc12", LinearRole::kGateUp, Rows::kFfn},
+    {"mlp.fc11", LinearRole::kGateUp, Rows::kFfn},
+    {"mlp.fc2", LinearRole::kDown, Rows::kHidden},
+};
+inline constexpr ProjectionName kGteProjections[] = {
+    {"attention.qkv_proj", LinearRole::kQkv, Rows::kQkv},
+    {"attention.o_proj", LinearRole::kOut, Rows::kHidden},
+    {"mlp.up_gate_proj", LinearRole::kGateUp, Rows::kUpGate, ".weight", ""},
+    {"mlp.down_proj", LinearRole::kDown, Rows::kHidden},
+};
 
 inline constexpr NormName kBertNorms[] = {
     {"output.LayerNorm", NormRole::kPreAttention, ".weight", /*of_layer_before=*/true},
@@ -54,6 +70,14 @@ inline constexpr NormName kDistilBertNorms[] = {
 inline constexpr NormName kModernBertNorms[] = {
     {"attn_norm", NormRole::kPreAttention},
     {"mlp_norm", NormRole::kPreFfn},
+};
+inline constexpr NormName kNomicNorms[] = {
+    {"norm2", NormRole::kPreAttention, ".weight", /*of_layer_before=*/true},
+    {"norm1", NormRole::kPreFfn},
+};
+inline constexpr NormName kGteNorms[] = {
+    {"mlp_ln", NormRole::kPreAttention, ".weight", /*of_layer_before=*/true},
+    {"attn_ln", NormRole::kPreFfn},
 };
 
 // Of checkpoints that TensorFlow has made.
@@ -69,10 +93,23 @@ inline constexpr ConfigFields::Spelling kDistilBertFields[] = {
 };
 inline constexpr ConfigFields::Spelling kModernBertFields[] = {
     {"sliding_window", "local_attention"}};
+// Those of the hub; transformers' own are as everywhere.
+inline constexpr ConfigFields::Spelling kNomicFields[] = {
+    {"hidden_size", "n_embd"},
+    {"intermediate_size", "n_inner"},
+    {"num_hidden_layers", "n_layer"},
+    {"num_attention_heads", "n_head"},
+    {"max_position_embeddings", "n_positions"},
+    {"layer_norm_eps", "layer_norm_epsilon"},
+};
 
 inline constexpr std::string_view kAbsolutePositions[] = {"absolute", "null"};
+inline constexpr std::string_view kRopePositions[] = {"rope", "null"};
 inline constexpr std::string_view kNotAsDecoder[] = {"false", "null"};
 inline constexpr std::string_view kRobertaPadding[] = {"1", "null"};
+inline constexpr std::string_view kNoNumber[] = {"0", "null"};
+inline constexpr std::string_view kNothing[] = {"null"};
+inline constexpr std::string_view kSwiglu[] = {"swiglu", "null"};
 inline constexpr Requirement kBertRequirements[] = {
     {"position_embedding_type", kAbsolutePositions, "attention biases by distance"},
     {"is_decoder", kNotAsDecoder, "attention to the tokens before alone"},
@@ -86,6 +123,23 @@ inline constexpr Requirement kRobertaRequirements[] = {
 };
 inline constexpr Requirement kModernBertRequirements[] = {
     {"norm_bias", kNotAsDecoder, "norms with biases"},
+};
+inline constexpr Requirement kGteRequirements[] = {
+    {"position_embedding_type", kRopePositions, "other positions than those of a rope"},
+    {"is_decoder", kNotAsDecoder, "attention to the tokens before alone"},
+};
+inline constexpr Requirement kNomicRequirements[] = {
+    {"prenorm", kNotAsDecoder, "norms in front of blocks"},
+    {"parallel_block", kNotAsDecoder, "blocks beside each other"},
+    {"causal", kNotAsDecoder, "attention to the tokens before alone"},
+    {"use_rms_norm", kNotAsDecoder, "RMSNorm"},
+    {"activation_function", kSwiglu, "another feed-forward block"},
+    {"rotary_emb_interleaved", kNotAsDecoder, "a rotation of neighbours"},
+    {"rotary_emb_scale_base", kNothing, "a scale of queries and keys by position"},
+    {"qkv_proj_bias", kNotAsDecoder, "biases"},
+    {"mlp_fc1_bias", kNotAsDecoder, "biases"},
+    {"mlp_fc2_bias", kNotAsDecoder, "biases"},
+    {"moe_every_n_layers", kNoNumber, "experts"},
 };
 
 // ---- Rows ----
@@ -146,12 +200,67 @@ constexpr ArchSpec DistilBert() {
   return spec;
 }
 
+// The layout is that of the hub, with its config.json or that of transformers.
+constexpr ArchSpec NomicBert() {
+  return {
+      .architecture = "NomicBertForMaskedLM",
+      .projections = kNomicProjections,
+      .norms = kNomicNorms,
+      .names = {.prefixes = kNomicPrefixes,
+                .embeddings = "embeddings.word_embeddings.weight",
+                .layer = "encoder.layers.",
+                .final_norm = "norm2",
+                .embedding_norm = "emb_ln"},
+      .requirements = kNomicRequirements,
+      .field_spellings = kNomicFields,
+      .text_types = "embeddings.token_type_embeddings.weight",
+      .norm_kind = NormKind::kLayer,
+      .norm_eps_field = "layer_norm_eps",
+      .norm_bias = true,
+      .norms_give_residual = true,
+      .rope_theta_field = "rotary_emb_base",
+      .partial_rotary_field = "rotary_emb_fraction",
+      .is_encoder = true,
+      .classifier = {.dense = "nomic_bert.pooler.dense", .activation = "Tanh"},
+      .defaults = {.vocab_size = 30528,
+                   .ffn_size = 3072,
+                   .num_attention_heads = 12,
+                   .max_position_embeddings = 2048,
+                   .trained_positions = 2048,
+                   .norm_eps = 1e-12,
+                   .rope_theta = 1e3,
+                   .tie_word_embeddings = true},
+  };
+}
+
+// As transformers writes it.
+constexpr ArchSpec Gte() {
+  ArchSpec spec = Bert("GteForMaskedLM", kGtePrefixes);
+  spec.projections = kGteProjections;
+  spec.norms = kGteNorms;
+  spec.names.final_norm = "mlp_ln";
+  spec.other_names = {};
+  spec.requirements = kGteRequirements;
+  spec.positions = {};
+  spec.may_lack_text_types = true;
+  spec.plain_ffn = false;
+  spec.classifier.dense = "gte.pooler.dense";
+  spec.rope_rule = RopeRule::kAllLayers;
+  spec.defaults.vocab_size = 250048;
+  spec.defaults.max_position_embeddings = 8192;
+  spec.defaults.type_vocab_size = 1;
+  spec.defaults.rope_theta = 1.6e5;
+  return spec;
+}
+
 inline constexpr ArchSpec kEncoderRows[] = {
     Bert("BertForMaskedLM", kBertPrefixes),
     Roberta("RobertaForMaskedLM"),
     Roberta("XLMRobertaForMaskedLM"),
     Roberta("CamembertForMaskedLM"),
     DistilBert(),
+    NomicBert(),
+    Gte(),
     {.architecture = "ModernBertForMaskedLM",
      .projections = kModernBertProjections,
      .norms = kModernBertNorms,

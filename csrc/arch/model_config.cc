@@ -98,13 +98,14 @@ void RefuseUnsupported(const ConfigFields& fields) {
   if (fields.Has("clip_qkv")) fields.Fail("clip_qkv", "is not supported");
 }
 
-// The values of a field that is a string, an integer or a boolean, or a list of strings.
+// The values of a field that is a string, a number or a boolean, or a list of strings.
 std::vector<std::string> ValuesOf(const ConfigFields& fields, const char* field) {
   const JsonValue* const value = fields.Find(field);
   if (value == nullptr) return {"null"};
   if (value->is_array()) return fields.Strings(field);
   if (value->is_string()) return {fields.String(field)};
   if (value->is_bool()) return {fields.Bool(field, false) ? "true" : "false"};
+  if (value->is_number() && !value->is_integer()) return {JsonExcerpt(*value)};
   return {std::to_string(fields.Integer(field, std::nullopt, 0, kMaxDimension))};
 }
 
@@ -213,6 +214,7 @@ void ReadSizes(const ConfigFields& fields, const TextSizes& sizes, ModelConfig& 
       fields.Integer("max_position_embeddings", absent.max_position_embeddings + unused, 1 + unused,
                      kMaxPositions) -
       unused;
+  config.max_positions = std::min(config.max_positions, TrainedPositions(fields, *config.arch));
   if (config.num_heads % config.num_kv_heads != 0) {
     fields.FailValue("num_key_value_heads",
                      "a divisor of \"num_attention_heads\" = " + std::to_string(config.num_heads));
@@ -270,7 +272,9 @@ int64_t RopedDim(const ModelConfig& config, int rope) {
 int64_t ReadTextTypes(const ConfigFields& fields, const ArchSpec& arch) {
   constexpr int64_t kMost = 1024;
   const bool has_some = !arch.text_types.empty() && fields.Bool("has_text_types", true);
-  return !has_some ? 0 : fields.Integer("type_vocab_size", 2, 1, kMost);
+  if (!has_some) return 0;
+  const int64_t fewest = arch.may_lack_text_types ? 0 : 1;
+  return fields.Integer("type_vocab_size", arch.defaults.type_vocab_size, fewest, kMost);
 }
 
 // Sets everything that follows from the family and the fields of the text model, except how the

@@ -86,8 +86,11 @@ struct RopeReader {
     const double part = params.Positive("partial_rotary_factor", PartOutside());
     if (part > 1.0) params.FailValue("partial_rotary_factor", "a number in (0, 1]");
     if (part != 1.0 && !arch.reads_partial_rotary_factor) {
-      params.Fail("partial_rotary_factor",
-                  "is not supported for " + std::string(arch.architecture) + " (only 1)");
+      constexpr char kField[] = "partial_rotary_factor";
+      const bool is_outside = !params.Has(kField) && !arch.partial_rotary_field.empty();
+      (is_outside ? fields : params)
+          .Fail(is_outside ? std::string(arch.partial_rotary_field) : kField,
+                "is not supported for " + std::string(arch.architecture) + " (only 1)");
     }
     return EvenDim(params, static_cast<int64_t>(static_cast<double>(head_dim) * part));
   }
@@ -262,6 +265,15 @@ std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& ar
                full.Positive("rope_theta", default_theta)),
           read(by_type.Object("sliding_attention"), dims.local,
                local_theta.empty() ? absent : fields.Positive(local_theta.c_str(), absent))};
+}
+
+int64_t TrainedPositions(const ConfigFields& fields, const ArchSpec& arch) {
+  constexpr char kField[] = "max_trained_positions";
+  const int64_t absent = arch.defaults.trained_positions;
+  if (absent == 0 || !(fields.Has(kField) || fields.Has("rotary_scaling_factor"))) {
+    return kMaxPositions;
+  }
+  return fields.Integer(kField, absent, 1, kMaxPositions);
 }
 
 int64_t ExactPositions(const std::vector<RopeConfig>& ropes, const SequenceLengths& lengths) {

@@ -35,6 +35,11 @@ struct RopedDims {  // elements of a head that ropes are for
 std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& arch,
                                   const RopedDims& dims, const SequenceLengths& lengths);
 
+// How many positions the texts of the training had, of a family with max_trained_positions. The
+// base of the rope follows the length of longer texts where rotary_scaling_factor says so, which is
+// not computed; that of others is the same with it and without it. Throws LoadError.
+int64_t TrainedPositions(const ConfigFields& fields, const ArchSpec& arch);
+
 // The longest sequence that the ropes are right for, at most lengths.max_positions.
 int64_t ExactPositions(const std::vector<RopeConfig>& ropes, const SequenceLengths& lengths);
 

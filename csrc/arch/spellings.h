@@ -36,6 +36,7 @@ enum class Rows : uint8_t {
   kHidden,
   kFfn,
   kGateUp,
+  kUpGate,  // the same, of which up comes first
   kExperts,
   kOne,
   kExpertFfn,

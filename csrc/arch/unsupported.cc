@@ -26,7 +26,6 @@ constexpr UnsupportedArchitecture kTable[] = {
     {"AXK2ForCausalLM", "norms with gates"},
     {"MllamaForConditionalGeneration", "cross-attention to images"},
     {"MllamaForCausalLM", "cross-attention to images"},
-    {"NomicBertModel", "attention in both directions: it makes embeddings"},
     {"T5ForConditionalGeneration", "an encoder"},
     {"T5GemmaForConditionalGeneration", "an encoder"},
     {"BartForConditionalGeneration", "an encoder"},

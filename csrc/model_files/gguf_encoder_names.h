@@ -10,6 +10,7 @@ namespace mlc_native {
 inline constexpr std::string_view kGgufBertName = "bert";
 inline constexpr std::string_view kGgufModernBertName = "modern-bert";
 inline constexpr std::string_view kGgufEuroBertName = "eurobert";
+inline constexpr std::string_view kGgufNomicBertName = "nomic-bert";
 
 // RoBERTa's tables of positions begin with that of the first token here, as BERT's do in folders,
 // so all have BERT's names. A tensor with one row may be stored as a vector.
@@ -42,6 +43,18 @@ inline constexpr GgufTensorName kGgufModernBert[] = {
     {"ffn_norm", "mlp_norm"},
     {"ffn_up", "mlp.Wi"},
     {"ffn_down", "mlp.Wo"},
+};
+inline constexpr GgufTensorName kGgufNomicBert[] = {
+    {"token_embd", "embeddings.word_embeddings"},
+    {"token_types", "embeddings.token_type_embeddings", true, 2},
+    {"token_embd_norm", "emb_ln"},
+    {"attn_qkv", "attn.Wqkv"},
+    {"attn_output", "attn.out_proj"},
+    {"attn_output_norm", "norm1"},
+    {"ffn_gate", "mlp.fc12"},
+    {"ffn_up", "mlp.fc11"},
+    {"ffn_down", "mlp.fc2"},
+    {"layer_output_norm", "norm2"},
 };
 
 }  // namespace mlc_native

@@ -28,7 +28,7 @@ class EncoderWriter {
       file_.Fail(causal, "= true is not supported for this family");
     }
     const bool is_bert = family_.name == kGgufBertName;
-    if (is_bert) WriteTextTypes();
+    if (is_bert || family_.name == kGgufNomicBertName) WriteTextTypes();
     if (family_.name == kGgufModernBertName) WriteWindows();
     if (!HasGgufClasses(parts_)) return;
     if (family_.variant.empty()) {
@@ -102,7 +102,8 @@ class EncoderWriter {
 
 bool IsGgufEncoder(const GgufFile& file) {
   const std::string name = file.String("general.architecture").value_or("");
-  return name == kGgufBertName || name == kGgufModernBertName || name == kGgufEuroBertName;
+  return name == kGgufBertName || name == kGgufModernBertName || name == kGgufEuroBertName ||
+         name == kGgufNomicBertName;
 }
 
 // What fills the masks of a ModernBERT has a norm, too, but no classes.

@@ -1,5 +1,5 @@
-// What a GGUF file says of an encoder (BERT, ModernBERT, EuroBERT) besides its sizes, with the
-// fields of config.json: text types, classes and windows. Pure; any thread.
+// What a GGUF file says of an encoder (BERT, ModernBERT, EuroBERT, NomicBERT) besides its sizes,
+// with the fields of config.json: text types, classes and windows. Pure; any thread.
 #pragma once
 
 #include "model_files/gguf_families.h"

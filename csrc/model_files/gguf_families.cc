@@ -403,6 +403,12 @@ constexpr GgufFamily kFamilies[] = {
      .norm_eps = kLayerNormEps,
      .names = kGgufModernBert},
     {.name = kGgufEuroBertName, .architecture = "EuroBertModel", .is_encoder = true},
+    {.name = kGgufNomicBertName,
+     .architecture = "NomicBertModel",
+     .layers = "encoder.layers.",
+     .is_encoder = true,
+     .norm_eps = kLayerNormEps,
+     .names = kGgufNomicBert},
 };
 
 const GgufTensorName* Find(std::span<const GgufTensorName> names, std::string_view stored) {

@@ -287,7 +287,10 @@ class LayerBuilder {
       const int64_t to = row_offset + run.row_offset;
       map_.slots.push_back({name + ".weight", {rows, columns}, linear.matrix, to, {}, part});
       map_.slots.back().scale = run.scale;
-      if (linear.bias != kAbsent) {
+      if (linear.bias != kAbsent && projection.bias_ending.empty()) {
+        map_.slots.push_back({"", {rows}, linear.bias, to});
+        map_.slots.back().scale = 0;
+      } else if (linear.bias != kAbsent) {
         map_.slots.push_back({name + ".bias", {rows}, linear.bias, to, {}, part});
       }
       first += run.run;

@@ -18,6 +18,7 @@ int64_t RowsOfProjection(const ModelConfig& config, const LayerConfig& layer, Ro
     case Rows::kFfn:
       return config.ffn_size_of(layer);
     case Rows::kGateUp:
+    case Rows::kUpGate:
       return 2 * config.ffn_size_of(layer);
     case Rows::kExperts:
       return config.experts->router.num_experts;
@@ -87,6 +88,8 @@ std::vector<RunOfGroup> RunsOfGroups(const ModelConfig& config, Rows rows) {
       return {{q / 4, 0}, {kv / 4, q + kv}, {kv / 4, q}};
     case Rows::kGatedQ:
       return {{size, q}, {size, 0}};  // gates come before the queries
+    case Rows::kUpGate:               // one group
+      return {{config.ffn_size, config.ffn_size}, {config.ffn_size, 0}};
     case Rows::kDeltaInputsOfGroups: {
       const DeltaConfig& delta = *config.delta;
       const int64_t values = delta.values_size() / delta.num_key_heads;

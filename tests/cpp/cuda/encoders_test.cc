@@ -69,7 +69,9 @@ constexpr std::pair<const char*, const char*> kEncoders[] = {
     {"XLMRobertaForMaskedLM", R"("max_position_embeddings": 130)"},
     {"DistilBertForMaskedLM", R"("n_heads": 4, "dim": 32, "n_layers": 2, "hidden_dim": 48)"},
     {"ModernBertForMaskedLM", R"("local_attention": 12, "num_hidden_layers": 3)"},
-    {"EuroBertForMaskedLM", ""}};
+    {"EuroBertForMaskedLM", ""},
+    {"NomicBertForMaskedLM", ""},
+    {"GteForMaskedLM", R"("type_vocab_size": 0)"}};
 
 TEST(CudaEncoders, AgreeWithTheCpu) {
   for (const auto& [architecture, fields] : kEncoders) {

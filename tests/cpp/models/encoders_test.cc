@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "arch/model_config.h"
@@ -51,8 +52,9 @@ std::vector<NormTensor> NormsOf(const ModelConfig& config) {
 }
 
 TEST(EncoderConfig, RowsSeeTheirWholeText) {
-  for (const char* name : {"BertForMaskedLM", "BertModel", "BertForSequenceClassification",
-                           "XLMRobertaModel", "ModernBertForMaskedLM", "EuroBertModel"}) {
+  for (const char* name :
+       {"BertForMaskedLM", "BertModel", "BertForSequenceClassification", "XLMRobertaModel",
+        "ModernBertForMaskedLM", "EuroBertModel", "NomicBertModel", "GteModel"}) {
     SCOPED_TRACE(name);
     const ModelConfig config = ReadEncoder(name);
     EXPECT_EQ(config.sight, RowSight::kAll);
@@ -71,6 +73,16 @@ TEST(EncoderConfig, PositionsOfPaddingAreNone) {
   EXPECT_THAT(read(R"("max_position_embeddings": 2)"), HasSubstr("[3, "));
 }
 
+TEST(EncoderConfig, ARopeThatFollowsTheLengthBoundsTexts) {
+  const auto positions = [](const std::string& fields) {
+    return ReadEncoder("NomicBertModel", R"("n_positions": 8192)" + fields).max_positions;
+  };
+  EXPECT_EQ(positions(""), 8192);
+  EXPECT_EQ(positions(R"(, "max_trained_positions": 1024)"), 1024);
+  EXPECT_EQ(positions(R"(, "rotary_scaling_factor": 2.0)"), 2048);
+  EXPECT_EQ(positions(R"(, "rotary_scaling_factor": null)"), 8192);
+}
+
 TEST(EncoderConfig, AWindowHasHalfOfItsTokensOnEachSide) {
   const ModelConfig config =
       ReadEncoder("ModernBertModel", R"("local_attention": 16, "num_hidden_layers": 5)");
@@ -84,6 +96,9 @@ TEST(EncoderConfig, KindsOfTexts) {
   EXPECT_EQ(ReadEncoder("BertModel", R"("type_vocab_size": 1)").num_text_types, 1);
   EXPECT_EQ(ReadEncoder("DistilBertModel").num_text_types, 0);
   EXPECT_EQ(ReadEncoder("ModernBertModel").num_text_types, 0);
+  EXPECT_EQ(ReadEncoder("NomicBertModel").num_text_types, 2);
+  EXPECT_EQ(ReadEncoder("GteModel").num_text_types, 1);
+  EXPECT_EQ(ReadEncoder("GteModel", R"("type_vocab_size": 0)").num_text_types, 0);
   EXPECT_EQ(ReadEncoder("BertModel").TextTypeOf(true), 1);
   EXPECT_EQ(ReadEncoder("BertModel", R"("type_vocab_size": 1)").TextTypeOf(true), 0);
 }
@@ -98,6 +113,16 @@ TEST(EncoderWeights, NormsFollowTheBlockInFront) {
   const WeightMap map = testing::TinyMap(ReadEncoder("BertModel"));
   EXPECT_EQ(TensorOf(map, map.final_norm.weight), "bert.encoder.layer.1.output.LayerNorm.weight");
   EXPECT_EQ(TensorOf(map, map.text_types), "bert.embeddings.token_type_embeddings.weight");
+}
+
+TEST(EncoderWeights, UpMayComeBeforeTheGate) {
+  const WeightMap map = testing::TinyMap(ReadEncoder("GteModel"));
+  std::vector<std::pair<int64_t, int64_t>> parts;  // of the tensor, and where they go
+  for (const WeightSlot& slot : map.slots) {
+    if (slot.name != "gte.encoder.layer.0.mlp.up_gate_proj.weight") continue;
+    parts.emplace_back(slot.part.first, slot.row_offset);
+  }
+  EXPECT_THAT(parts, ElementsAre(std::pair(0, 48), std::pair(48, 0)));
 }
 
 TEST(EncoderWeights, ANormOfEmbeddingsMayBeTheOnlyOneThatGivesTheResidual) {

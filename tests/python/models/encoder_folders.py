@@ -68,6 +68,9 @@ CONFIGS: dict[str, Callable[..., PreTrainedConfig]] = {
     # Windows of 8 tokens on each side, in all layers but every third.
     "modernbert": _config("ModernBertConfig", local_attention=16, **_MODERN_TOKENS),
     "eurobert": _config("EuroBertConfig", num_key_value_heads=2, pad_token_id=0, mask_token_id=4),
+    "nomic": _config("NomicBertConfig"),
+    "gte": _config("GteConfig"),
+    "gte-without-types": _config("GteConfig", type_vocab_size=0),
 }
 
 

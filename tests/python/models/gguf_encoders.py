@@ -25,6 +25,10 @@ LEFT_OUT = ("pooler.", "cls.", "lm_head.", "vocab_", "decoder.")
 # RoBERTa's positions, of which the first rows are of padding.
 COUNTED = ("roberta", "xlm-roberta", "camembert")
 SPACE = "▁"
+ARCHITECTURES = {
+    **{"modernbert": Arch.MODERN_BERT, "eurobert": Arch.EUROBERT},
+    **{"nomic_bert": Arch.NOMIC_BERT},
+}
 
 
 def add_numbers(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
@@ -46,6 +50,8 @@ def add_numbers(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
         writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
     writer.add_causal_attention(False)
     writer.add_token_type_count(config.get("type_vocab_size", 1))
+    if kind == "nomic_bert":
+        writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
     if kind != "modernbert":
         return
     ropes = config["rope_parameters"]
@@ -91,7 +97,7 @@ def write_encoder(
     """
     config = json.loads((folder / "config.json").read_text())
     kind = config["model_type"]
-    arch = {"modernbert": Arch.MODERN_BERT, "eurobert": Arch.EUROBERT}.get(kind, Arch.BERT)
+    arch = ARCHITECTURES.get(kind, Arch.BERT)
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
     add_numbers(writer, config)
     if pooling is not None:

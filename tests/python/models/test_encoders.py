@@ -209,6 +209,70 @@ def test_modernbert_says_its_windows_and_ropes_in_two_ways(tmp_path: Path) -> No
         assert_close(vectors(engine, [texts()[3]], normalize=False)[0], expected[0])
 
 
+HUB_OF_NOMIC: dict[str, Any] = {
+    **{"architectures": ["NomicBertModel"], "model_type": "nomic_bert", "vocab_size": 600},
+    **{"n_embd": 64, "n_head": 4, "n_inner": 128, "n_layer": 4, "n_positions": 8192},
+    **{"max_trained_positions": MAX_LENGTH, "layer_norm_epsilon": 1e-12, "type_vocab_size": 2},
+    **{"activation_function": "swiglu", "causal": False, "prenorm": False, "parallel_block": False},
+    **{"qkv_proj_bias": False, "mlp_fc1_bias": False, "mlp_fc2_bias": False},
+    **{"rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False},
+    **{"rotary_emb_scale_base": None, "rotary_scaling_factor": None, "use_rms_norm": False},
+}
+
+
+def hub_of_nomic(folder: Path, **fields: Any) -> None:
+    """The config.json of the hub in place of that of transformers."""
+    (folder / "config.json").write_text(json.dumps({**HUB_OF_NOMIC, **fields}))
+
+
+def test_nomic_of_the_hub(tmp_path: Path) -> None:
+    """With fields of its own, and names of tensors that transformers writes, too."""
+    folder = make_encoder("nomic", tmp_path / "plain")
+    expected = [states(folder, ids) for ids in texts()]
+    tensors = load_file(folder / "model.safetensors")
+    assert "encoder.layers.0.attn.Wqkv.weight" in tensors
+    assert "encoder.layers.3.mlp.fc12.weight" in tensors
+    prefixed = {f"bert.{name}": tensor for name, tensor in tensors.items()}
+    for number, stored in enumerate((tensors, prefixed)):
+        copy = tmp_path / str(number)
+        copy.mkdir()
+        hub_of_nomic(copy, rotary_scaling_factor=2.0 if number else None)
+        save_file(stored, copy / "model.safetensors")
+        with MLCEngine(copy, "cpu", strict_weights=True, **SETTINGS) as engine:
+            found = vectors(engine, texts(), pooling="mean", normalize=False)
+            for vector, want in zip(found, expected, strict=True):
+                assert_close(vector, pooled(want, "mean"))
+            with pytest.raises(InvalidRequest, match=f"{MAX_LENGTH + 1} tokens in total"):
+                vectors(engine, [[7] * (MAX_LENGTH + 1)])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"prenorm": True}, "prenorm.*norms in front of blocks"),
+        ({"parallel_block": True}, "parallel_block"),
+        ({"causal": True}, "causal"),
+        ({"use_rms_norm": True}, "use_rms_norm"),
+        ({"activation_function": "gelu"}, "activation_function.*another feed-forward block"),
+        ({"rotary_emb_interleaved": True}, "rotary_emb_interleaved.*a rotation of neighbours"),
+        ({"rotary_emb_fraction": 0.5}, "rotary_emb_fraction.*only 1"),
+        ({"rotary_emb_fraction": 0.0}, "rotary_emb_fraction"),
+        ({"rotary_emb_scale_base": 512.5}, "rotary_emb_scale_base.*512.5"),
+        ({"qkv_proj_bias": True}, "qkv_proj_bias.*biases"),
+        ({"mlp_fc1_bias": True}, "mlp_fc1_bias.*biases"),
+        ({"mlp_fc2_bias": True}, "mlp_fc2_bias.*biases"),
+        ({"moe_every_n_layers": 2}, "moe_every_n_layers.*experts"),
+    ],
+)
+def test_other_models_of_nomic_are_refused(
+    fields: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    folder = make_encoder("nomic", tmp_path)
+    hub_of_nomic(folder, **fields)
+    with pytest.raises(LoadError, match=message):
+        MLCEngine(folder, "cpu", **SETTINGS)
+
+
 @pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
@@ -218,6 +282,7 @@ def test_modernbert_says_its_windows_and_ropes_in_two_ways(tmp_path: Path) -> No
         ("bert", {"max_position_embeddings": 0}, "max_position_embeddings"),
         ("roberta", {"max_position_embeddings": 2}, "max_position_embeddings"),
         ("bert", {"type_vocab_size": 0}, "type_vocab_size"),
+        ("nomic", {"type_vocab_size": 0}, "type_vocab_size"),
         ("modernbert", {"norm_bias": True}, "norm_bias"),
         ("bert", {"hidden_act": "mish"}, "hidden_act"),
     ],

@@ -31,7 +31,7 @@ from charsmaps import charsmap
 # Of the key pooling_type.
 NUMBERS = {"mean": 1, "cls": 2, "last": 3}
 RANK = 4
-NAMES = ("bert", "roberta", "xlm-roberta", "distilbert", "modernbert", "eurobert")
+NAMES = ("bert", "roberta", "xlm-roberta", "distilbert", "modernbert", "eurobert", "nomic")
 
 
 # ---- embeddings
@@ -68,14 +68,15 @@ def test_a_file_need_not_say_its_pooling_and_may_join_tensors(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", [Type.F16, Type.Q8_0, Type.Q4_0], ids=lambda kind: kind.name)
-@pytest.mark.parametrize("name", ["bert", "xlm-roberta", "modernbert"])
+@pytest.mark.parametrize("name", ["bert", "xlm-roberta", "modernbert", "nomic"])
 def test_stored_types(name: str, kind: Type, tmp_path: Path) -> None:
     """Also without a dtype of the caller: tables that stay floats do not choose it."""
     folder = make_encoder(name, tmp_path / "folder")
     path = write_encoder(folder, tmp_path / "x.gguf", lambda _: kind, pooling=1)
     tables = [each for each in inspect_model(path)["matrices"] if "position" in each["name"]]
     found = [(each["stored"], each["loads_as"]) for each in tables]
-    assert found == ([] if name == "modernbert" else [("F32", "float16")])
+    has_table = name not in ("modernbert", "nomic")
+    assert found == ([("F32", "float16")] if has_table else [])
     with MLCEngine(folder, "cpu", **SETTINGS) as engine:
         want = vectors(engine, texts(), pooling="mean")
     for dtype in ("float32", "auto"):
@@ -338,10 +339,10 @@ def test_case_of_files_that_do_not_say_it(lowercase: bool, tmp_path: Path) -> No
         assert ours.Tokenizer(path).encode(text) == want, text
 
 
-@pytest.mark.parametrize("name", ["bert", "xlm-roberta"])
+@pytest.mark.parametrize("name", ["bert", "xlm-roberta", "nomic"])
 def test_texts_are_embedded_as_from_the_folder(name: str, tmp_path: Path) -> None:
     folder = make_encoder(name, tmp_path)
-    (bert_tokenizer if name == "bert" else xlm_roberta_tokenizer)().save_pretrained(folder)
+    (xlm_roberta_tokenizer if name == "xlm-roberta" else bert_tokenizer)().save_pretrained(folder)
     found = []
     for model in (folder, write_encoder(folder, tmp_path / "x.gguf", pooling=2)):
         with MLCEngine(model, "cpu", **SETTINGS) as engine:
@@ -380,9 +381,10 @@ def test_parts_of_classifiers_that_are_missing_are_named(tmp_path: Path) -> None
     key = "modern-bert.classifier.pooling_type"
     path.write_bytes(with_value(content, key, 3, 4))
     refused(path, key, r"= 3 must be 1 \(mean\) or 2")
-    content = write_encoder(make_encoder("eurobert", tmp_path / "eurobert"), path).read_bytes()
-    path.write_bytes(content.replace(b"token_embd.weight", b"cls.output.weight"))
-    refused(path, "cls.output.weight", "is not supported for this family")
+    for name in ("eurobert", "nomic"):
+        content = write_encoder(make_encoder(name, tmp_path / name), path).read_bytes()
+        path.write_bytes(content.replace(b"token_embd.weight", b"cls.output.weight"))
+        refused(path, "cls.output.weight", "is not supported for this family")
 
 
 def test_what_is_not_supported_is_named(tmp_path: Path) -> None:
