@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,9 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedTokenizerFast,
 )
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from charsmaps import charsmap
 
 WORDS = ("paris", "rome", "is", "in", "france", "italy", "a", "cat", "sleeps", "where", "?", ".")
 PIECES = ("##s", "##is", "p", "r", "##o", "##m", "##e", "c", "##a", "##t")
@@ -144,7 +150,8 @@ def xlm_roberta_tokenizer() -> PreTrainedTokenizerFast:
     letters = [(letter, -20.0) for letter in "▁abcdefghijklmnopqrstuvwxyz?."]
     tokens = [(token, 0.0) for token in ROBERTA_TOKENS[:4]]
     core = Tokenizer(models.Unigram([*tokens, *words, *letters], unk_id=3))
-    core.normalizer = normalizers.Lowercase()
+    lowered = charsmap({letter.upper(): letter for letter in ascii_lowercase})
+    core.normalizer = normalizers.Precompiled(base64.b64decode(lowered))
     core.pre_tokenizer = pre_tokenizers.Metaspace()
     core.decoder = decoders.Metaspace()
     core.post_processor = processors.TemplateProcessing(
