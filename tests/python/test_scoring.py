@@ -368,6 +368,9 @@ def test_wrong_arguments_are_named(demo: MLCEngine, cross_encoder: Path) -> None
     refused("text_2", "none of them empty", demo.score, "a", [""])
     refused("text_2", "none of them empty", demo.score, "a", [])
     refused("query", "one text", demo.rerank, ["a"], ["c"])
+    with MLCEngine(cross_encoder, "cpu", **SETTINGS) as reranker:
+        refused("text_1", "text 1 .* surrogates", reranker.score, ["a", "\ud800"], ["c", "d"])
+        refused("documents", "text 0 .* surrogates", reranker.rerank, "a", ["\ud800"])
     refused("documents", "a list of texts", demo.rerank, "a", [3])
     refused("top_n", "at least 0", demo.rerank, "a", ["b"], -1)
     refused("top_n", "at least 0", demo.rerank, "a", ["b"], True)
