@@ -7,11 +7,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Self, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from mlc_native.protocol.embeddings import SERVICE_OPTIONS, EmbeddingUsage
 from mlc_native.protocol.generation_config import SamplingOptions
 from mlc_native.protocol.openai_api_protocol import checked_prompt, prompt_list
+from mlc_native.protocol.validation import read_lazy
+
+# Of what is no list; more inputs than a call has.
+MAX_SECOND_TEXTS = 1 << 20
 
 
 class ServiceFields(BaseModel):
@@ -56,6 +60,13 @@ class ClassificationRequest(ServiceFields):
         description="of each input that is token ids, where a second text begins, for models that "
         "tell two texts apart, such as BERT (0: there is one text); others ignore it.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def read_lazy_lists(cls, values: Any) -> Any:
+        """Reads iterators and the like up to a limit, as they may have no end."""
+        is_read = isinstance(values, dict)
+        return read_lazy(values, {"second_texts": MAX_SECOND_TEXTS}, {}) if is_read else values
 
     @field_validator("input", mode="plain")
     @classmethod

@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Literal, Self, Unpack
 
-from mlc_native.errors import invalid_request, shown
+from mlc_native.errors import EngineTerminatedError, invalid_request, shown
 from mlc_native.serve.arguments import EngineSettings
 from mlc_native.serve.engine import MLCEngine
+from mlc_native.serve.engine_state import TERMINATED
+from mlc_native.serve.request_processing import random_request_id
+from mlc_native.serve.work_threads import outcome_of
 
 _POOLINGS = ("cls", "mean", "last")
+# Calls of ``async_embed`` that are computed at once; others wait.
+_MAX_THREADS = 64
 
 
 class AsyncEmbeddingEngine:
@@ -46,7 +53,8 @@ class AsyncEmbeddingEngine:
         pooling_strategy: Literal["cls", "mean", "last"] | None = None,
         **settings: Unpack[EngineSettings],
     ) -> None:
-        if pooling_strategy is not None and pooling_strategy not in _POOLINGS:
+        is_text = isinstance(pooling_strategy, str)
+        if pooling_strategy is not None and not (is_text and str(pooling_strategy) in _POOLINGS):
             raise invalid_request(
                 "pooling_strategy",
                 '"pooling_strategy" must be "cls", "mean", "last" or None, got '
@@ -63,6 +71,8 @@ class AsyncEmbeddingEngine:
                 '"pooling_strategy" "cls" is of encoders; a decoder\'s first token sees no other',
             )
         self._pooling = pooling_strategy
+        self._terminated = False
+        self._threads = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="mlc-native-embed")
         self.pooling_strategy = pooling_strategy or self.engine.embedding_pooling
 
     def embed(self, inputs: str | Sequence[str]) -> tuple[list[list[float]], int]:
@@ -72,19 +82,38 @@ class AsyncEmbeddingEngine:
             InvalidRequest, EngineRequestError, EngineTerminatedError: see
                 ``MLCEngine.embeddings.create``.
         """
+        return self._embed(inputs, None)
+
+    async def async_embed(self, inputs: str | Sequence[str]) -> tuple[list[list[float]], int]:
+        """``embed`` without blocking the event loop. Cancelling it aborts the call."""
+        request_id = random_request_id("embd")
+        try:
+            work = self._threads.submit(self._embed, inputs, request_id)
+        except RuntimeError:  # the pool is closed, or the system has no thread left
+            if not self._terminated:
+                raise
+            raise EngineTerminatedError(TERMINATED) from None
+        try:
+            return await outcome_of(work)
+        except asyncio.CancelledError:
+            with suppress(EngineTerminatedError):
+                self.engine.abort(request_id)
+            raise
+
+    def _embed(
+        self, inputs: str | Sequence[str], request_id: str | None
+    ) -> tuple[list[list[float]], int]:
         response = self.engine.embeddings.create(
-            input=inputs, pooling=self._pooling, normalize=True
+            input=inputs, pooling=self._pooling, normalize=True, request_id=request_id
         )
         vectors: list[Any] = [each.embedding for each in response.data]
         return vectors, response.usage.prompt_tokens
 
-    async def async_embed(self, inputs: str | Sequence[str]) -> tuple[list[list[float]], int]:
-        """``embed`` without blocking the event loop."""
-        return await asyncio.to_thread(self.embed, inputs)
-
     def terminate(self) -> None:
         """Ends the engine. Idempotent."""
+        self._terminated = True
         self.engine.terminate()
+        self._threads.shutdown(wait=False)
 
     def __enter__(self) -> Self:
         return self

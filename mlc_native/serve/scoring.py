@@ -206,6 +206,11 @@ def checked_texts(name: str, value: object) -> list[str]:
             name,
             f'"{name}" must be a text or a list of texts, none of them empty, got {shown(value)}',
         )
+    for i, text in enumerate(texts):
+        try:
+            str.encode(text)
+        except UnicodeEncodeError as error:
+            raise invalid_request(name, f'text {i} of "{name}" is no Unicode: {error}') from None
     return texts
 
 

@@ -230,7 +230,11 @@ class _Call:
 
 
 def _one_of(fields: Fields, names: tuple[str, ...]) -> tuple[str, Any]:
-    name = next((each for each in names if each in fields), names[0])
+    name, *others = [each for each in names if each in fields] or [names[0]]
+    if others:
+        raise invalid_request(
+            others[0], f'"{others[0]}" is another name of "{name}"; a request has one of them'
+        )
     return name, fields.get(name)
 
 

@@ -9,6 +9,7 @@ import shutil
 import threading
 from array import array
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -291,10 +292,11 @@ def test_prompts_of_the_folder(tmp_path: Path, engine: MLCEngine) -> None:
     with MLCEngine(folder, "cpu", **SETTINGS) as other:
         assert np.array_equal(vectors(other, "a"), vectors(engine, "Find: a"))
         assert np.array_equal(vectors(other, "a", prompt_name=""), vectors(engine, "a"))
-    for wrong in (
+    damaged: tuple[dict[str, Any], ...] = (
         *({"prompts": 3}, {"prompts": {"a": 3}}, {"default_prompt_name": "b"}),
         *({"default_prompt_name": []}, {"default_prompt_name": {}}),
-    ):
+    )
+    for wrong in damaged:
         file.write_text(json.dumps(wrong))
         with pytest.raises(LoadError, match="config_sentence_transformers"):
             MLCEngine(folder, "cpu", **SETTINGS)
@@ -522,10 +524,43 @@ def test_the_engine_of_mlc_llm(engine: MLCEngine) -> None:
     with AsyncEmbeddingEngine("demo", None, "cpu", pooling_strategy="mean", **SETTINGS) as other:
         expected = engine.embeddings.create(input=TEXTS, pooling="mean")
         assert other.embed(TEXTS)[0] == [each.embedding for each in expected.data]
-    for name, said in (("cls", "is of encoders"), ("max", '"cls", "mean", "last" or None')):
-        pooling: Any = name
+    with pytest.raises(EngineTerminatedError):
+        asyncio.run(other.async_embed("x"))
+    wrong: list[tuple[Any, str]] = [("cls", "is of encoders")]
+    wrong += [(each, '"cls", "mean", "last" or None') for each in ("max", 3, np.array([1, 2]))]
+    for pooling, said in wrong:
         with pytest.raises(InvalidRequest, match=said):
             AsyncEmbeddingEngine("demo", None, "cpu", pooling_strategy=pooling, **SETTINGS)
+
+
+def test_tasks_of_the_engine_of_mlc_llm() -> None:
+    """They wait for no thread of asyncio's, and leave nothing when they are cancelled."""
+    texts = [f"{i} {TEXTS[3]}" for i in range(40)]
+
+    async def run(other: AsyncEmbeddingEngine) -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        go_on = threading.Event()
+        busy = asyncio.create_task(asyncio.to_thread(go_on.wait))
+        try:
+            calls = asyncio.gather(*[other.async_embed("x") for _ in range(20)])
+            found = await asyncio.wait_for(calls, 60)
+        finally:
+            go_on.set()
+        assert await busy
+        assert all(each == found[0] for each in found)
+        for num_turns in range(0, 60, 3):
+            call = asyncio.create_task(other.async_embed(texts))
+            for _ in range(num_turns):
+                await asyncio.sleep(0)
+            call.cancel()
+            await asyncio.wait([call])
+            assert call.cancelled() or len(call.result()[0]) == len(texts)
+        assert await other.async_embed("x") == found[0]
+
+    with AsyncEmbeddingEngine("demo", None, "cpu", **SETTINGS) as other:
+        asyncio.run(run(other))
+        while other.engine.metrics()["num_running_requests"] > 0:
+            pass
 
 
 def test_the_mock_engine_has_none() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import reranker_folders as folders
-from test_hostile_values import RAISING, check
+from test_hostile_values import ENDLESS, RAISING, check
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoTokenizer
 
@@ -345,8 +345,8 @@ def test_a_damaged_post_processor_is_named(processor: Any, tmp_path: Path) -> No
 # ----------------------------------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize("make", RAISING)
-def test_texts_whose_methods_raise_are_named(
+@pytest.mark.parametrize("make", [*RAISING, *ENDLESS])
+def test_objects_that_raise_or_have_no_end(
     make: Callable[[], Any], demo: MLCEngine, cross_encoder: Path
 ) -> None:
     check(lambda: demo.score("a", make()), InvalidRequest)
@@ -354,6 +354,7 @@ def test_texts_whose_methods_raise_are_named(
     check(lambda: demo.rerank(make(), ["a"]), InvalidRequest)
     with MLCEngine(cross_encoder, "cpu", **SETTINGS) as engine:
         check(lambda: engine.classify(make()), InvalidRequest)
+        check(lambda: engine.classify([[1]], second_texts=make()), InvalidRequest)
 
 
 def test_wrong_arguments_are_named(demo: MLCEngine, cross_encoder: Path) -> None:
@@ -367,6 +368,9 @@ def test_wrong_arguments_are_named(demo: MLCEngine, cross_encoder: Path) -> None
     refused("text_2", "none of them empty", demo.score, "a", [""])
     refused("text_2", "none of them empty", demo.score, "a", [])
     refused("query", "one text", demo.rerank, ["a"], ["c"])
+    with MLCEngine(cross_encoder, "cpu", **SETTINGS) as reranker:
+        refused("text_1", "text 1 .* surrogates", reranker.score, ["a", "\ud800"], ["c", "d"])
+        refused("documents", "text 0 .* surrogates", reranker.rerank, "a", ["\ud800"])
     refused("documents", "a list of texts", demo.rerank, "a", [3])
     refused("top_n", "at least 0", demo.rerank, "a", ["b"], -1)
     refused("top_n", "at least 0", demo.rerank, "a", ["b"], True)

@@ -147,6 +147,8 @@ def test_an_instruction_and_logits(server: LiveServer, models: dict[str, Any]) -
         ),
         (SCORE, {"model": "demo", "text_1": "x", "text_2": "y", "instruction": "z"}, "instruction"),
         (SCORE, {"model": "cross", "text_1": "x", "text_2": "y" * 600}, "text_2"),
+        (SCORE, {"model": "cross", "text_1": "x", "queries": "x", "text_2": "y"}, "queries"),
+        (SCORE, {"model": "cross", "text_1": "x", "text_2": "y", "data_2": "y"}, "data_2"),
         (RERANK, {"model": "cross", "query": "x", "documents": ["y" * 600]}, "documents"),
         (RERANK, {"model": "cross", "query": "x", "documents": ["y"] * 51}, "documents"),
         (
