@@ -335,14 +335,13 @@ def _pooled_request(
     create = partial(core.create_embedding_request, request_id, token_ids)
     created: _core.Request
     if isinstance(request, ClassificationRequest):
-        try:
-            created = create(None, None, None, service, classify=True, second_text=second_text)
-        except TypeError:  # more than C++ has an integer for
-            raise _no_second_text(second_text, token_ids) from None
-        except InvalidRequest as error:
-            if error.field != "second_text":
-                raise
-            raise _no_second_text(second_text, token_ids) from None
+        if not 0 <= second_text <= len(token_ids):
+            raise invalid_request(
+                "second_texts",
+                f'"second_texts" must be in [0, {len(token_ids)}], the length of the input, '
+                f"got {shown(second_text)}",
+            )
+        created = create(None, None, None, service, classify=True, second_text=second_text)
         return created
     try:
         created = create(request.pooling, request.dimensions, request.normalize, service)
@@ -351,14 +350,6 @@ def _pooled_request(
             "dimensions", f'"dimensions" must be in [1, 2^63), got {shown(request.dimensions)}'
         ) from None
     return created
-
-
-def _no_second_text(second_text: int, token_ids: list[int]) -> InvalidRequest:
-    return invalid_request(
-        "second_texts",
-        f'"second_texts" must be in [0, {len(token_ids)}], the length of the input, '
-        f"got {shown(second_text)}",
-    )
 
 
 class Embeddings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -123,29 +124,28 @@ class PairPrompts:
                     "the prompt of this model has no place for an instruction: its chat template "
                     'would have to show messages with the roles "system", "query" and "document"',
                 )
-            items = self._items if self._template is None else _TEXTS
-            pieces: list[Any] = []
-            for item in items:
-                pieces += item.part if isinstance(item.part, list) else [texts[item.part]]
-            return pieces
+            return _pieces(self._items if self._template is None else _TEXTS, texts)
         instruction = self._prompts.text(None) if instruction is None else instruction
         messages = [{"role": "query", "content": query}, {"role": "document", "content": document}]
         if instruction:
             messages.insert(0, {"role": "system", "content": instruction})
         return self._template.render(messages)
 
-    def first_text(self, query: str) -> Prompt | None:
+    def first_text(self, query: str, document: str) -> Prompt | None:
         """What is in front of the second text of the prompt of a pair, for models that tell both
         texts apart; None for others.
         """
-        if self._template is not None:
+        in_front = list(takewhile(lambda item: item.type != 1, self._items))
+        if self._template is not None or len(in_front) == len(self._items):
             return None
-        pieces: list[Any] = []
-        for item in self._items:
-            if item.type == 1:
-                return pieces
-            pieces += item.part if isinstance(item.part, list) else [query]
-        return None
+        return _pieces(in_front, (query, document))
+
+
+def _pieces(items: Sequence[PairItem], texts: tuple[str, str]) -> list[Any]:
+    pieces: list[Any] = []
+    for item in items:
+        pieces += item.part if isinstance(item.part, list) else [texts[item.part]]
+    return pieces
 
 
 def _is_prompt(query: str) -> bool:

@@ -254,7 +254,7 @@ def _call_of_pairs(pairs: Pairs, request: ComparisonRequest, setup: ModelSetup) 
         try:
             prompt = setup.pair_prompts.prompt(query, document, request.instruction)
             inputs.append(encode(prompt))
-            first = setup.pair_prompts.first_text(query)
+            first = setup.pair_prompts.first_text(query, document)
             second_texts.append(0 if first is None else len(encode(first)))
         except InvalidRequest as error:
             if error.field not in ("prompt", "messages"):

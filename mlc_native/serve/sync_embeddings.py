@@ -159,6 +159,7 @@ def _create_pooled(
     with engine._collecting(answers):
         for each in requests:
             _add(engine, each)
+            # Until it is added, its id may be another request's. No step is in between.
             answers[each.id] = _Answer(outputs)
         while any(not answer.finished for answer in answers.values()):
             engine.step()
