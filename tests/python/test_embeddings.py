@@ -533,11 +533,14 @@ def test_the_engine_of_mlc_llm(engine: MLCEngine) -> None:
             AsyncEmbeddingEngine("demo", None, "cpu", pooling_strategy=pooling, **SETTINGS)
 
 
-def test_tasks_of_the_engine_of_mlc_llm() -> None:
-    """They wait for no thread of asyncio's, and leave nothing when they are cancelled."""
+def test_tasks_of_the_engine_of_mlc_llm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait for no thread of asyncio's, and are aborted when they are cancelled."""
     texts = [f"{i} {TEXTS[3]}" for i in range(40)]
+    aborted: list[str] = []
+    cancelled = 0
 
     async def run(other: AsyncEmbeddingEngine) -> None:
+        nonlocal cancelled
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         go_on = threading.Event()
         busy = asyncio.create_task(asyncio.to_thread(go_on.wait))
@@ -548,17 +551,26 @@ def test_tasks_of_the_engine_of_mlc_llm() -> None:
             go_on.set()
         assert await busy
         assert all(each == found[0] for each in found)
-        for num_turns in range(0, 60, 3):
+        for num_turns in range(3, 60, 3):
             call = asyncio.create_task(other.async_embed(texts))
             for _ in range(num_turns):
                 await asyncio.sleep(0)
             call.cancel()
             await asyncio.wait([call])
             assert call.cancelled() or len(call.result()[0]) == len(texts)
+            cancelled += call.cancelled()
         assert await other.async_embed("x") == found[0]
 
     with AsyncEmbeddingEngine("demo", None, "cpu", **SETTINGS) as other:
+        abort = other.engine.abort
+
+        def noted(request_id: str) -> None:
+            aborted.append(request_id)
+            abort(request_id)
+
+        monkeypatch.setattr(other.engine, "abort", noted)
         asyncio.run(run(other))
+        assert len(set(aborted)) == cancelled > 0
         while other.engine.metrics()["num_running_requests"] > 0:
             pass
 
