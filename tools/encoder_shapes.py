@@ -18,6 +18,11 @@ ENCODER_SHAPES: dict[str, dict[str, Any]] = {
         "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16,
         "max_position_embeddings": 8194, "type_vocab_size": 1, "layer_norm_eps": 1e-5,
     },
+    "all-mpnet-base-v2": {
+        "model_type": "mpnet", "vocab_size": 30527, "hidden_size": 768, "intermediate_size": 3072,
+        "num_hidden_layers": 12, "num_attention_heads": 12, "max_position_embeddings": 514,
+        "layer_norm_eps": 1e-5,
+    },
     "modernbert-base": {
         "model_type": "modernbert", "vocab_size": 50368, "hidden_size": 768,
         "intermediate_size": 1152, "num_hidden_layers": 22, "num_attention_heads": 12,

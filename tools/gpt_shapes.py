@@ -32,6 +32,15 @@ GPT_SHAPES: dict[str, dict[str, Any]] = {
     },
     "tiny-gptj": {"model_type": "gptj", **GPT, "rotary_dim": 8},
     "tiny-codegen": {"model_type": "codegen", **GPT, "rotary_dim": 12},
+    # 6 heads are not a power of two, so that their slopes are of two kinds.
+    "tiny-bloom": {
+        "model_type": "bloom", "vocab_size": 512, "hidden_size": 96, "n_layer": 3, "n_head": 6,
+        "seq_length": 1024,
+    },
+    "tiny-mpt": {
+        "model_type": "mpt", "vocab_size": 512, "d_model": 96, "n_layers": 3, "n_heads": 6,
+        "max_seq_len": 1024,
+    },
     "tiny-opt": {
         "model_type": "opt", "vocab_size": 512, "hidden_size": 64, "ffn_dim": 160,
         "num_hidden_layers": 3, "num_attention_heads": 4, "max_position_embeddings": 1024,

@@ -84,6 +84,14 @@ struct Multipliers {
   bool of_minicpm = false;
 };
 
+// What attention adds to the scores of a head by the distance of query and key.
+enum class DistanceRule : uint8_t {
+  kNone,
+  kAlibi,    // a slope times it; the slopes are powers of 2^-alibi_bias_max
+  kBuckets,  // of a table that all layers share, TensorNames::distances, the entry of its bucket:
+             // of relative_attention_num_buckets, up to relative_attention_max_distance
+};
+
 // Which layers attend only to the last sliding_window tokens.
 enum class WindowRule : uint8_t {
   kNever,

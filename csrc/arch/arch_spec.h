@@ -26,6 +26,8 @@ struct ArchSpec {
   std::string_view config_section{};
   // Of a second row of the architecture: for a section of this model_type.
   std::string_view text_model_type{};
+  // Object within it with the fields of attention, or "".
+  std::string_view attention_section{};
   std::span<const ProjectionName> projections;
   // Of a GGUF file that splits what folders have in one tensor: where has_split_projections.
   std::span<const ProjectionName> split_projections{};
@@ -67,6 +69,8 @@ struct ArchSpec {
   // before adds (Post-LN).
   bool norms_give_residual = false;
   bool normalizes_embeddings = false;  // with such a norm, before they enter the residual
+  // names.embedding_norm is in front of the first layer, which has all of `norms`.
+  bool has_norm_before_layers = false;
   Switch qkv_bias{};
   Switch out_bias{};
   Switch ffn_bias{};
@@ -100,6 +104,7 @@ struct ArchSpec {
   bool reads_layer_thetas = false;  // layer_rope_theta: of each layer, 0: it has no rope
   bool proportional_rope = false;   // partial_rotary_factor is of "proportional" ropes alone
   QueryScalingRule query_scaling = QueryScalingRule::kNone;
+  DistanceRule distance_rule = DistanceRule::kNone;
   WindowRule window_rule = WindowRule::kNever;
   std::string_view window_pattern_field{};    // of sliding_window_pattern; empty: `defaults`
   bool local_rope = false;                    // layers with a window have a rope of their own

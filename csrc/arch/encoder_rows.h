@@ -11,6 +11,8 @@ namespace mlc_native {
 inline constexpr std::string_view kBertPrefixes[] = {"bert.", ""};
 inline constexpr std::string_view kRobertaPrefixes[] = {"roberta.", ""};
 inline constexpr std::string_view kDistilBertPrefixes[] = {"distilbert.", ""};
+inline constexpr std::string_view kMpnetPrefixes[] = {"mpnet.", ""};
+inline constexpr std::string_view kNoPrefix[] = {""};
 inline constexpr std::string_view kNomicPrefixes[] = {"nomic_bert.", "bert.", ""};
 inline constexpr std::string_view kGtePrefixes[] = {"gte.", "new.", ""};
 
@@ -38,6 +40,22 @@ inline constexpr ProjectionName kDistilBertProjections[] = {
     {"ffn.lin1", LinearRole::kGateUp, Rows::kFfn},
     {"ffn.lin2", LinearRole::kDown, Rows::kHidden},
 };
+inline constexpr ProjectionName kMpnetProjections[] = {
+    {"attention.attn.q", LinearRole::kQkv, Rows::kQ},
+    {"attention.attn.k", LinearRole::kQkv, Rows::kKv},
+    {"attention.attn.v", LinearRole::kQkv, Rows::kValues},
+    {"attention.attn.o", LinearRole::kOut, Rows::kHidden},
+    {"intermediate.dense", LinearRole::kGateUp, Rows::kFfn},
+    {"output.dense", LinearRole::kDown, Rows::kHidden},
+};
+inline constexpr ProjectionName kT5Projections[] = {
+    {"layer.0.SelfAttention.q", LinearRole::kQkv, Rows::kQ},
+    {"layer.0.SelfAttention.k", LinearRole::kQkv, Rows::kKv},
+    {"layer.0.SelfAttention.v", LinearRole::kQkv, Rows::kValues},
+    {"layer.0.SelfAttention.o", LinearRole::kOut, Rows::kHidden},
+    {"layer.1.DenseReluDense.wi", LinearRole::kGateUp, Rows::kFfn},
+    {"layer.1.DenseReluDense.wo", LinearRole::kDown, Rows::kHidden},
+};
 inline constexpr ProjectionName kModernBertProjections[] = {
     {"attn.Wqkv", LinearRole::kQkv, Rows::kQkv},
     {"attn.Wo", LinearRole::kOut, Rows::kHidden},
@@ -62,6 +80,14 @@ inline constexpr ProjectionName kGteProjections[] = {
 inline constexpr NormName kBertNorms[] = {
     {"output.LayerNorm", NormRole::kPreAttention, ".weight", /*of_layer_before=*/true},
     {"attention.output.LayerNorm", NormRole::kPreFfn},
+};
+inline constexpr NormName kMpnetNorms[] = {
+    {"output.LayerNorm", NormRole::kPreAttention, ".weight", /*of_layer_before=*/true},
+    {"attention.LayerNorm", NormRole::kPreFfn},
+};
+inline constexpr NormName kT5Norms[] = {
+    {"layer.0.layer_norm", NormRole::kPreAttention},
+    {"layer.1.layer_norm", NormRole::kPreFfn},
 };
 inline constexpr NormName kDistilBertNorms[] = {
     {"output_layer_norm", NormRole::kPreAttention, ".weight", /*of_layer_before=*/true},
@@ -90,6 +116,11 @@ inline constexpr ConfigFields::Spelling kDistilBertFields[] = {
     {"num_hidden_layers", "n_layers"},
     {"num_attention_heads", "n_heads"},
     {"hidden_act", "activation"},
+};
+inline constexpr ConfigFields::Spelling kT5Fields[] = {
+    {"hidden_size", "d_model"},           {"head_dim", "d_kv"},
+    {"intermediate_size", "d_ff"},        {"num_hidden_layers", "num_layers"},
+    {"num_attention_heads", "num_heads"}, {"max_position_embeddings", "n_positions"},
 };
 inline constexpr ConfigFields::Spelling kModernBertFields[] = {
     {"sliding_window", "local_attention"}};
@@ -142,6 +173,19 @@ inline constexpr Requirement kNomicRequirements[] = {
     {"moe_every_n_layers", kNoNumber, "experts"},
 };
 
+// transformers has as many buckets whatever the field says.
+inline constexpr std::string_view kMpnetBuckets[] = {"32", "null"};
+inline constexpr Requirement kMpnetRequirements[] = {
+    {"relative_attention_num_buckets", kMpnetBuckets, "other buckets of distances"},
+    {"pad_token_id", kRobertaPadding, "another row of the first position"},
+};
+inline constexpr std::string_view kReluOnly[] = {"relu", "null"};
+inline constexpr Requirement kT5Requirements[] = {
+    {"feed_forward_proj", kReluOnly, "gates in feed-forward blocks"},
+};
+// The embeddings once more.
+inline constexpr std::string_view kT5Ignored[] = {"encoder.embed_tokens."};
+
 // ---- Rows ----
 
 constexpr ArchSpec Bert(std::string_view architecture, std::span<const std::string_view> prefixes) {
@@ -184,7 +228,55 @@ constexpr ArchSpec Roberta(std::string_view architecture) {
   spec.classifier = {
       .dense = "classifier.dense", .activation = "Tanh", .classes = "classifier.out_proj"};
   spec.defaults.vocab_size = 50265;
+  spec.defaults.max_position_embeddings = 510;
   return spec;
+}
+
+// Its layers share biases by distance.
+constexpr ArchSpec Mpnet() {
+  ArchSpec spec = Roberta("MPNetForMaskedLM");
+  spec.projections = kMpnetProjections;
+  spec.norms = kMpnetNorms;
+  spec.names.prefixes = kMpnetPrefixes;
+  spec.names.distances = "encoder.relative_attention_bias.weight";
+  spec.other_names = {};
+  spec.requirements = kMpnetRequirements;
+  spec.text_types = "";
+  spec.distance_rule = DistanceRule::kBuckets;
+  spec.defaults.vocab_size = 30527;
+  return spec;
+}
+
+// The encoder of a T5, which knows positions by biases alone.
+constexpr ArchSpec T5() {
+  return {
+      .architecture = "T5EncoderModel",
+      .projections = kT5Projections,
+      .norms = kT5Norms,
+      .names = {.prefixes = kNoPrefix,
+                .embeddings = "shared.weight",
+                .layer = "encoder.block.",
+                .final_norm = "encoder.final_layer_norm",
+                .distances =
+                    "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"},
+      .ignored_prefixes = kT5Ignored,
+      .requirements = kT5Requirements,
+      .field_spellings = kT5Fields,
+      .norm_eps_field = "layer_norm_epsilon",
+      .plain_ffn = true,
+      .activation_field = "feed_forward_proj",
+      .default_activation = "relu",
+      .multipliers = {.plain_attention = true},
+      .is_encoder = true,
+      .distance_rule = DistanceRule::kBuckets,
+      .rope_rule = RopeRule::kNoLayer,
+      .defaults = {.vocab_size = 32128,
+                   .ffn_size = 2048,
+                   .num_attention_heads = 8,
+                   .head_dim = 64,
+                   .max_position_embeddings = 512,
+                   .tie_word_embeddings = true},
+  };
 }
 
 constexpr ArchSpec DistilBert() {
@@ -259,6 +351,8 @@ inline constexpr ArchSpec kEncoderRows[] = {
     Roberta("XLMRobertaForMaskedLM"),
     Roberta("CamembertForMaskedLM"),
     DistilBert(),
+    Mpnet(),
+    T5(),
     NomicBert(),
     Gte(),
     {.architecture = "ModernBertForMaskedLM",

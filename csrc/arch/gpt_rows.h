@@ -29,6 +29,19 @@ inline constexpr ConfigFields::Spelling kFalconFields[] = {
 };
 inline constexpr ConfigFields::Spelling kOptFields[] = {{"intermediate_size", "ffn_dim"}};
 
+inline constexpr ConfigFields::Spelling kBloomFields[] = {
+    {"hidden_size", "n_embed"},
+    {"num_attention_heads", "n_head"},
+    {"num_hidden_layers", "n_layer"},
+    {"max_position_embeddings", "seq_length"},
+};
+inline constexpr ConfigFields::Spelling kMptFields[] = {
+    {"hidden_size", "d_model"},
+    {"num_attention_heads", "n_heads"},
+    {"num_hidden_layers", "n_layers"},
+    {"max_position_embeddings", "max_seq_len"},
+};
+
 inline constexpr std::string_view kTransformerPrefixes[] = {"transformer.", ""};
 inline constexpr std::string_view kOptPrefixes[] = {"model.decoder.", "decoder."};
 inline constexpr TensorNames kGptNames = {.prefixes = kTransformerPrefixes,
@@ -41,6 +54,10 @@ inline constexpr NormName kGptNorms[] = {
     {"ln_2", NormRole::kPreFfn},
 };
 inline constexpr NormName kFirstGptNorm[] = {{"ln_1", NormRole::kPreAttention}};
+inline constexpr NormName kMptNorms[] = {
+    {"norm_1", NormRole::kPreAttention},
+    {"norm_2", NormRole::kPreFfn},
+};
 inline constexpr NormName kOptNorms[] = {
     {"self_attn_layer_norm", NormRole::kPreAttention},
     {"final_layer_norm", NormRole::kPreFfn},
@@ -111,6 +128,13 @@ inline constexpr ProjectionName kBehindOptQkv[] = {
 };
 inline constexpr auto kOptProjections = Join(kSeparateQkv, kBehindOptQkv);
 
+inline constexpr ProjectionName kMptProjections[] = {
+    {"attn.Wqkv", LinearRole::kQkv, Rows::kQkv},
+    {"attn.out_proj", LinearRole::kOut, Rows::kHidden},
+    {"ffn.up_proj", LinearRole::kGateUp, Rows::kFfn},
+    {"ffn.down_proj", LinearRole::kDown, Rows::kHidden},
+};
+
 inline constexpr std::string_view kNoOrAbsent[] = {"false", "null"};
 inline constexpr std::string_view kYesOrAbsent[] = {"true", "null"};
 inline constexpr std::string_view kAbsentOnly[] = {"null"};
@@ -126,7 +150,21 @@ inline constexpr Requirement kOptRequirements[] = {
     {"word_embed_proj_dim", kAbsentOnly, "projections of the embeddings", "hidden_size"},
 };
 inline constexpr Requirement kFalconRequirements[] = {
-    {"alibi", kNoOrAbsent, "attention biases by distance (ALiBi)"},
+    {"alibi", kNoOrAbsent, "attention biases by distance that are rounded to bfloat16"},
+};
+inline constexpr Requirement kBloomRequirements[] = {
+    {"apply_residual_connection_post_layernorm", kNoOrAbsent, "norms that give the residual"},
+};
+inline constexpr std::string_view kMultiHead[] = {"multihead_attention", "null"};
+inline constexpr std::string_view kFourfold[] = {"4", "null"};
+inline constexpr Requirement kMptRequirements[] = {
+    {"alibi", kYesOrAbsent, "learned positions"},
+    {"attn_type", kMultiHead, "another kind of attention"},
+    {"qk_ln", kNoOrAbsent, "norms of q and k"},
+    {"prefix_lm", kNoOrAbsent, "attention in both directions over prompts"},
+    {"no_bias", kYesOrAbsent, "biases"},
+    {"expansion_ratio", kFourfold, "feed-forward blocks of another size"},
+    {"logit_scale", kAbsentOnly, "a scale of the logits"},
 };
 
 // ---- Rows ----
@@ -204,12 +242,63 @@ constexpr ArchSpec GptJ(std::string_view architecture,
   return spec;
 }
 
+// The embeddings have a norm, and each head adds a slope times the distance to its scores.
+constexpr ArchSpec Bloom() {
+  ArchSpec spec = OfGpts("BloomForCausalLM");
+  spec.projections = kFalconProjections;
+  spec.split_projections = kSplitFalconProjections;
+  spec.norms = kPreNorms;
+  spec.names = {.prefixes = kTransformerPrefixes,
+                .embeddings = "word_embeddings.weight",
+                .layer = "h.",
+                .final_norm = "ln_f",
+                .embedding_norm = "word_embeddings_layernorm"};
+  spec.requirements = kBloomRequirements;
+  spec.field_spellings = kBloomFields;
+  spec.has_norm_before_layers = true;
+  spec.qkv_bias = kAlways;
+  spec.out_bias = kAlways;
+  spec.activation_field = "activation";
+  spec.default_activation = "gelu_pytorch_tanh";
+  spec.distance_rule = DistanceRule::kAlibi;
+  spec.rope_rule = RopeRule::kNoLayer;
+  spec.defaults.vocab_size = 250880;
+  spec.defaults.num_attention_heads = 8;
+  spec.defaults.tie_word_embeddings = true;
+  return spec;
+}
+
+constexpr ArchSpec Mpt(std::string_view architecture) {
+  ArchSpec spec = OfGpts(architecture);
+  spec.attention_section = "attn_config";
+  spec.projections = kMptProjections;
+  spec.norms = kMptNorms;
+  spec.names.layer = "blocks.";
+  spec.names.final_norm = "norm_f";
+  spec.requirements = kMptRequirements;
+  spec.field_spellings = kMptFields;
+  spec.norm_bias = false;
+  spec.ffn_bias = {};
+  spec.multipliers = {.attention = "softmax_scale", .attention_by_head = true};
+  spec.activation_field = "activation";
+  spec.default_activation = "gelu";
+  spec.distance_rule = DistanceRule::kAlibi;
+  spec.rope_rule = RopeRule::kNoLayer;
+  spec.defaults.vocab_size = 50368;
+  spec.defaults.num_attention_heads = 16;
+  spec.defaults.tie_word_embeddings = true;
+  return spec;
+}
+
 inline constexpr ArchSpec kGptRows[] = {
     Gpt2(),
     GptBigCode(),
     GptNeo(),
     GptJ("GPTJForCausalLM", kGptJProjections),
     GptJ("CodeGenForCausalLM", kCodeGenProjections),
+    Bloom(),
+    Mpt("MptForCausalLM"),
+    Mpt("MPTForCausalLM"),
     {.architecture = "OPTForCausalLM",
      .projections = kOptProjections,
      .norms = kOptNorms,

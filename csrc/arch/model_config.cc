@@ -294,6 +294,7 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
     fields.Fail("attention_bias", "is not supported where \"q_lora_rank\" is null");
   }
   ReadFalcon(fields, config);
+  ReadDistances(fields, config);
   ReadKeyChoice(fields, config);
   ReadLayers(fields, arch, config.layers);
   ReadDelta(fields, config);
@@ -456,8 +457,11 @@ ConfigFields ReadConfigJson(const std::string& folder) {
 
 ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const ConfigFields& given,
                         int64_t longest, const TextSizes& sizes) {
+  const ConfigFields flat = arch.attention_section.empty()
+                                ? given
+                                : given.Flattened(std::string(arch.attention_section).c_str());
   const ConfigFields fields =
-      given.Respelled({arch.field_spellings.begin(), arch.field_spellings.end()});
+      flat.Respelled({arch.field_spellings.begin(), arch.field_spellings.end()});
   RefuseUnsupported(root);
   RefuseUnsupported(fields);
   CheckRequirements(fields, arch);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "arch/arch_spec.h"
+#include "arch/distance_config.h"
 #include "arch/draft_layout.h"
 #include "arch/expert_config.h"
 #include "arch/image_models.h"
@@ -199,7 +200,8 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   QueryScaling query_scaling{};
   float final_norm_scale = 1;    // of the final norm's weight
   float attention_soft_cap = 0;  // 0: none
-  float final_soft_cap = 0;      // 0: none
+  DistanceConfig distances{};
+  float final_soft_cap = 0;  // 0: none
 
   std::vector<RopeConfig> ropes;
   std::vector<LayerConfig> layers;
@@ -387,6 +389,12 @@ void ReadResidualStreams(const ConfigFields& fields, ModelConfig& config);
 // Of a family with arch.key_choice, sets config.key_choice and which layers choose. Requires: the
 // decoder's sizes are known. Throws LoadError.
 void ReadKeyChoice(const ConfigFields& fields, ModelConfig& config);
+
+// Of a family with arch.distance_rule, sets config.distances. Requires: the decoder's sizes are
+// known. Throws LoadError.
+//
+// Fields: alibi_bias_max; relative_attention_num_buckets, relative_attention_max_distance.
+void ReadDistances(const ConfigFields& fields, ModelConfig& config);
 
 // Of a family with arch.is_falcon, sets which norms the layers have, and whether their blocks are
 // parallel. Throws LoadError.

@@ -23,8 +23,9 @@ struct TensorNames {
   // And ".weight"; with norms that follow the residual, of the last layer.
   std::string_view final_norm = "norm";
   // Of a family whose embeddings are normalized: the norm has the place of that in front of
-  // attention in the first layer, and gives the residual.
+  // attention in the first layer, unless has_norm_before_layers, and gives the residual.
   std::string_view embedding_norm{};
+  std::string_view distances{};                          // of DistanceRule::kBuckets
   std::span<const std::string_view> heads = kHeadNames;  // whole names
 };
 

@@ -120,15 +120,29 @@ Matrix Activate(const Matrix& x, const ActivationShape& shape) {
 
 namespace {
 
-// One query over keys [first, last]; k and v point at the head's first position. The sink is -inf
-// where there is none.
-void AttendOne(const AttentionShape& shape, double sink, const double* q, const double* k,
-               const double* v, int64_t first, int64_t last, double* out) {
+double BiasAt(const DistanceBias& bias, int64_t head, int64_t distance) {
+  double sum = 0;
+  if (bias.slopes != nullptr) {
+    sum -= double{bias.slopes[head]} * static_cast<double>(std::abs(distance));
+  }
+  if (bias.table != nullptr) {
+    const int64_t at = std::clamp(distance, -bias.reach, bias.reach) + bias.reach;
+    sum += double{bias.table[head * bias.RowSize() + kDistancePadding + at]};
+  }
+  return sum;
+}
+
+// One query of a head at a position over keys [first, last]; k and v point at the head's first
+// position. The sink is -inf where there is none.
+void AttendOne(const AttentionShape& shape, int64_t head, int64_t position, double sink,
+               const double* q, const double* k, const double* v, int64_t first, int64_t last,
+               double* out) {
   const int64_t stride = shape.kv_heads * shape.head_dim;
   std::vector<double> scores;
   for (int64_t p = first; p <= last; ++p) {
     double s = shape.scale * std::inner_product(q, q + shape.head_dim, k + p * stride, 0.0);
     if (shape.soft_cap > 0) s = shape.soft_cap * std::tanh(s / shape.soft_cap);
+    s += BiasAt(shape.bias, head, p - position);
     scores.push_back(s);
   }
   const double best = std::max(sink, *std::max_element(scores.begin(), scores.end()));
@@ -157,7 +171,8 @@ Matrix Attention(const AttentionShape& shape, const Matrix& q, const Matrix& k, 
       const int64_t kv = head / group * shape.head_dim;
       const double sink = shape.sinks.empty() ? -std::numeric_limits<double>::infinity()
                                               : shape.sinks[static_cast<size_t>(head)];
-      AttendOne(shape, sink, &q[at], &k[kv], &v[kv], first, last, &out[at]);
+      AttendOne(shape, head, first_position + row, sink, &q[at], &k[kv], &v[kv], first, last,
+                &out[at]);
     }
   }
   return out;

@@ -43,6 +43,7 @@ struct AttentionShape {
   double scale = 1;
   double soft_cap = 0;
   AttentionWindow window{};
+  DistanceBias bias{};
   std::vector<double> sinks{};  // by query head; empty: none
   int64_t last_key = 0;         // that rows in front of it see, too, as far as their window goes
 };

@@ -64,6 +64,7 @@ constexpr Renamed kNumbers[] = {
     {"attention.layer_norm_epsilon", "norm_eps"},
     {"attention.layer_norm_epsilon", "layer_norm_epsilon"},
     {"attention.clamp_kqv", "clip_qkv"},
+    {"attention.max_alibi_bias", "alibi_bias_max"},
     {"rope.freq_base_swa", "rope_local_base_freq"},
     {"attn_logit_softcapping", "attn_logit_softcapping"},
     {"final_logit_softcapping", "final_logit_softcapping"},

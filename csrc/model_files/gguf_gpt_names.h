@@ -31,6 +31,23 @@ inline constexpr GgufTensorName kGgufFalcon[] = {
     {"ffn_up", "mlp.dense_h_to_4h"},
     {"ffn_down", "mlp.dense_4h_to_h"},
 };
+inline constexpr GgufTensorName kGgufBloom[] = {
+    {"token_embd", "transformer.word_embeddings"},
+    {"token_embd_norm", "transformer.word_embeddings_layernorm"},
+    {"output_norm", "transformer.ln_f"},
+    {"attn_q", "self_attention.q_proj"},
+    {"attn_k", "self_attention.k_proj"},
+    {"attn_v", "self_attention.v_proj"},
+    {"attn_output", "self_attention.dense"},
+    {"ffn_up", "mlp.dense_h_to_4h"},
+    {"ffn_down", "mlp.dense_4h_to_h"},
+};
+inline constexpr GgufTensorName kGgufMpt[] = {
+    {"token_embd", "transformer.wte"}, {"output_norm", "transformer.norm_f"},
+    {"attn_norm", "norm_1"},           {"attn_qkv", "attn.Wqkv"},
+    {"attn_output", "attn.out_proj"},  {"ffn_norm", "norm_2"},
+    {"ffn_up", "ffn.up_proj"},         {"ffn_down", "ffn.down_proj"},
+};
 inline constexpr GgufTensorName kGgufGptNeoX[] = {
     {"token_embd", "gpt_neox.embed_in"},
     {"output_norm", "gpt_neox.final_layer_norm"},

@@ -420,6 +420,7 @@ void RunLayers(const DecoderWeights<Matrix, Vector>& weights, Ops& ops) {
   size_t last = weights.layers.size() - 1;
   if constexpr (SharesKeys<Ops>) last = ops.last_writer();
   ops.Embed();
+  if (weights.embedding_norm.weight != Vector{}) ops.Normalize(weights.embedding_norm);
   BeginLayer(weights.layers.front(), 0, ops);
   for (size_t layer = 0; layer <= last; ++layer) {
     Attention(weights.layers[layer], layer, ops);

@@ -176,7 +176,20 @@ Transformer::Transformer(ModelConfig config, CpuDecoderWeights weights, kernels:
       matrices.values.push_back(layer.linear(LinearRole::kHeadValueUp, head).matrix);
     }
   }
+  if (weights_.distances != nullptr) {
+    const auto& [num_heads, slopes, buckets] = config_.distances;
+    const auto count = static_cast<size_t>(buckets.count * num_heads);
+    distances_ = kernels::PadDistances(buckets.Entries({weights_.distances, count}), num_heads,
+                                       buckets.Reach());
+  }
   DescribeMetadata();
+}
+
+kernels::DistanceBias Transformer::distance_bias() const {
+  const std::vector<float>& slopes = config_.distances.slopes;
+  if (!slopes.empty()) return {.slopes = slopes.data()};
+  if (distances_.empty()) return {};
+  return {.table = distances_.data(), .reach = config_.distances.buckets.Reach()};
 }
 
 void Transformer::StartKernelProfile() {

@@ -122,6 +122,7 @@ class Transformer : public Model {
     return config_.key_choice && num_positions_ > config_.key_choice->num_chosen;
   }
   kernels::KeyChoiceShape ChoiceShape() const;
+  kernels::DistanceBias distance_bias() const;
   // Which rows attend to chosen keys, and which to all.
   void PlaceChoosingRows(const ForwardBatch& batch);
   void CheckRecurrentSlots(const ForwardBatch& batch) const;
@@ -146,6 +147,7 @@ class Transformer : public Model {
   KvStorage kv_;
   std::vector<RopeTable> ropes_;
   std::vector<float> query_scales_;  // by position; empty: none
+  std::vector<float> distances_;     // DistanceBias::table; empty: none
   TensorStorage workspace_;
   int64_t num_positions_ = 0;  // of the rope tables
   int64_t max_num_rows_ = 0;

@@ -103,6 +103,26 @@ void AddTextTypes(WeightMap* map, const ModelConfig& config, const std::string& 
                     {config.num_text_types, config.hidden_size});
 }
 
+// In front of the first layer, as far as the family has them.
+void AddEmbeddingNorm(WeightMap* map, const ModelConfig& config, const std::string& prefix) {
+  if (!config.arch->has_norm_before_layers) return;
+  const std::string name = prefix + std::string(config.arch->names.embedding_norm);
+  map->embedding_norm.gives_residual = true;
+  map->embedding_norm.weight = AddNorm(map, name, config.hidden_size);
+  if (!config.arch->norm_bias) return;
+  map->embedding_norm.bias =
+      map->AddWhole(ParameterForm::kVector, name + ".bias", {config.hidden_size});
+}
+
+void AddDistances(WeightMap* map, const ModelConfig& config, const std::string& prefix) {
+  const int64_t buckets = config.distances.buckets.count;
+  if (buckets == 0) return;
+  map->distances =
+      map->AddWhole(ParameterForm::kVector, prefix + std::string(config.arch->names.distances),
+                    {buckets, config.distances.num_heads});
+  map->parameters.back().in_float32 = true;
+}
+
 // Of a decoder whose layers have inputs.
 void AddLayerInputs(WeightMap* map, const ModelConfig& config, const std::string& prefix) {
   if (!config.layer_inputs) return;
@@ -153,6 +173,8 @@ WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {
   AddEmbeddingsAndHead(&map, config, names);
   AddPositions(&map, config, names.prefix);
   AddTextTypes(&map, config, names.prefix);
+  AddEmbeddingNorm(&map, config, names.prefix);
+  AddDistances(&map, config, names.prefix);
   AddLayerInputs(&map, config, names.prefix);
   AddStreams(&map, config, names.prefix);
   for (size_t i = 0; i < config.layers.size(); ++i) {

@@ -87,6 +87,8 @@ struct DecoderWeights {
 
   DType dtype = DType::kFloat32;  // of what is not quantized
   std::vector<Layer> layers;
+  NormWeights<Vector> embedding_norm;  // in front of the first layer
+  Vector distances{};                  // [buckets, heads] of float32
   NormWeights<Vector> final_norm;
   Linear head;  // [vocab, hidden], without a bias; tied: the embeddings, too
 

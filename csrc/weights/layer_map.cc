@@ -67,7 +67,7 @@ class LayerBuilder {
   // Whether it is the norm of the embeddings.
   bool IsOfEmbeddings(NormRole role) const {
     return index_ == 0 && role == NormRole::kPreAttention &&
-           !config_.arch->names.embedding_norm.empty();
+           !config_.arch->names.embedding_norm.empty() && !config_.arch->has_norm_before_layers;
   }
 
   std::string NameOfNorm(const NormName& named) const {

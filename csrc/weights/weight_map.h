@@ -121,6 +121,8 @@ struct WeightMap {
   std::vector<LinearParameters> streams_out;
   EntryParameters entry;
   std::vector<MedusaParameters> medusa;
+  NormParameters embedding_norm;
+  size_t distances = kAbsent;
   NormParameters final_norm;
   size_t head = 0;  // absent of a draft head that has its target's
   size_t head_bias = kAbsent;
@@ -153,6 +155,8 @@ struct WeightMap {
       for (size_t i = 0; i < vectors.size(); ++i) vectors[i] = optional(layer.vectors[i]);
       weights.layers.push_back(Layer(std::move(linears), std::move(norms), std::move(vectors)));
     }
+    weights.embedding_norm = norm(embedding_norm);
+    weights.distances = optional(distances);
     weights.final_norm = norm(final_norm);
     weights.head = linear({.matrix = head, .bias = head_bias});
     weights.layer_inputs.projection = linear(layer_inputs.projection);

@@ -15,6 +15,7 @@
 
 #include "kernels/cpu/attention_state.inl"
 #include "kernels/cpu/attention_tiles.inl"
+#include "kernels/cpu/distance_bias.inl"
 
 namespace mlc_native::kernels {
 namespace {
@@ -271,7 +272,7 @@ struct ScoreRange {
 };
 
 // Finishes a query's scores of a step, and raises its maximum to theirs.
-inline void FinishScores(const BlockContext& c, int64_t query, KeyRange keys) {
+inline void FinishScores(const BlockContext& c, int64_t query, int64_t step, KeyRange keys) {
   const State s = c.segment;
   float* scores = c.scratch.scores + query * kStepTokens;
   const ScoreRange range(keys);
@@ -279,6 +280,11 @@ inline void FinishScores(const BlockContext& c, int64_t query, KeyRange keys) {
     for (int64_t t = range.begin; t < range.end; t += Vec::kLanes) {
       CapScore(Vec::Load(scores + t), c.args.soft_cap * kLog2E).Store(scores + t);
     }
+  }
+  if (c.args.bias) {
+    const int64_t position = c.block.sequence->first_position + c.Row(query);
+    AddDistanceBias(c.args.bias, c.block.q_head + query % c.block.num_heads,
+                    step * kStepTokens - position, kLog2E, range.begin, range.end, scores);
   }
   Restrict(scores, keys, Vec::Set(-__builtin_inff()));
   Vec best = Vec::Load(scores + range.begin);
@@ -380,7 +386,7 @@ void AttendStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t ste
       for (int64_t q = c.Query(r); q < c.Query(r + 1); ++q) f(q, keys);
     }
   };
-  for_queries([&](int64_t q, KeyRange keys) { FinishScores(c, q, keys); });
+  for_queries([&](int64_t q, KeyRange keys) { FinishScores(c, q, step, keys); });
   for_queries([&](int64_t q, KeyRange keys) { Weigh<T>(c, q, keys, v); });
   AddStep<T>(c, row, row_end, step, v);
 }

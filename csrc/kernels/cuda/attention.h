@@ -7,13 +7,14 @@
 
 #include "kernels/cuda/kv_pages.h"
 #include "kernels/cuda/stream.h"
+#include "kernels/distance_bias.h"
 #include "kernels/formats.h"
 #include "kernels/window.h"
 #include "mlc_native/detail/basic_types.h"
 
 namespace mlc_native::kernels::cuda {
 
-// out[i, q_heads, head_dim] = softmax(scale * q k^T, soft-capped) v over the keys
+// out[i, q_heads, head_dim] = softmax(scale * q k^T, soft-capped, + bias) v over the keys
 // window.First(p) .. window.Last(p, last_key); q head h reads kv head h / (q_heads / kv_heads). A
 // head with a sink has e^sink as another term of its softmax's denominator.
 struct AttentionArgs {
@@ -26,6 +27,8 @@ struct AttentionArgs {
   float scale = 1.0f;
   float soft_cap = 0.0f;  // 0: none; else s = cap * tanh(s / cap)
   AttentionWindow window{};
+  DistanceBias
+      bias{};  // by the distance of positions: of DecodeAttention and keys of 16 or 32 bits
   const void* sinks = nullptr;            // [q_heads] of `dtype`; null: none
   const int32_t* block_tables = nullptr;  // position p of table t: page block_tables[t, p / 16]
   int64_t ld_block_tables = 0;
@@ -74,8 +77,8 @@ struct PrefillTile {
 };
 inline constexpr int64_t kPrefillKeys = 64;  // keys per step
 int64_t PrefillTileRows(int64_t q_heads, int64_t kv_heads, int64_t head_dim);
-// Requires 16-bit activations, KV of the same type, head_dim a multiple of 16, and tiles of at
-// least a row; DecodeAttention computes all other rows. Tiles with many keys come
+// Requires 16-bit activations, KV of the same type, head_dim a multiple of 16, no bias, and tiles
+// of at least a row; DecodeAttention computes all other rows. Tiles with many keys come
 // first, for balance.
 void PrefillAttention(const KvPages& kv, const AttentionArgs& args, const PrefillTile* tiles,
                       int64_t num_tiles, Stream stream);

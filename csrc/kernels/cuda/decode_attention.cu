@@ -5,7 +5,8 @@
 // heads that read it, so keys and values are loaded once for all of them. Blocks are persistent and
 // take items in turn from a list (decode_items.cuh), so the grid depends only on the device, and a
 // captured launch fits any lengths. Rows of 16 bits are computed on tensor cores
-// (decode_worker.cuh), those of float32 without them (decode_lanes.cuh). A row with one split is
+// (decode_worker.cuh), those of float32 or with biases by distance without them
+// (decode_lanes.cuh). A row with one split is
 // then finished. Otherwise the parts go to the workspace, and the block that finishes the last one
 // merges them, in the order of the splits (decode_finish.cuh).
 //
@@ -32,7 +33,13 @@ void LaunchForDim(const DecodeKernelArgs& args, Stream stream) {
 
 __global__ void __launch_bounds__(kLanesThreads, kLanesBlocks)
     FloatDecodeAttentionKernel(const __grid_constant__ DecodeKernelArgs args) {
-  RunDecodeOnLanes(args);
+  RunDecodeOnLanes<float>(args);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kLanesThreads, kLanesBlocks)
+    BiasedDecodeAttentionKernel(const __grid_constant__ DecodeKernelArgs args) {
+  RunDecodeOnLanes<T>(args);
 }
 
 bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
@@ -63,7 +70,14 @@ void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeR
     using T = typename decltype(tag)::Type;
     WithKvFormat<T>(kv.format, args.dtype, [&](auto kv_tag) {
       using Kv = typename decltype(kv_tag)::Type;
+      if constexpr (sizeof(Kv) == 2) {
+        if (args.bias) {
+          return Launch(BiasedDecodeAttentionKernel<T>, LanesLaunchShape(kv.head_dim), stream,
+                        kernel_args);
+        }
+      }
       if constexpr (sizeof(Kv) == 1) {
+        MLC_CHECK(!args.bias) << "biases by distance beside keys of 8 bits";
         LaunchForDim<T, Kv, DecodeShapeOf8Bits>(kernel_args, stream);
       } else if constexpr (sizeof(T) == 2) {
         LaunchForDim<T, Kv, DecodeShape>(kernel_args, stream);

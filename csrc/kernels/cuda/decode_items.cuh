@@ -29,7 +29,7 @@ struct alignas(16) DecodeSplit {
   int32_t skipped;     // of them outside the window
   int32_t of_row;      // index among the splits of the row
   int32_t num_splits;  // of the row
-  int32_t unused;
+  int32_t position;    // of the row
 };
 
 // In device memory; the splits of a row follow one another. There is room for `capacity` of them,

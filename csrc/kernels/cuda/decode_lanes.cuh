@@ -1,8 +1,9 @@
-// LanesWorker: decode attention without tensor cores, for float32.
+// LanesWorker: decode attention without tensor cores, for float32 and for biases by distance.
 //
 // Keys and values are loaded once for all query heads of an item (decode_items.cuh). There is one
-// kernel for any number of them and any size of heads, because float32 is for comparisons, and a
-// kernel takes as long to compile as one on tensor cores. The steps of a block, for an item:
+// kernel of a type for any number of them and any size of heads, because float32 is for
+// comparisons, few families have biases, and a kernel takes as long to compile as one on tensor
+// cores. The steps of a block, for an item:
 //   1. scores of all keys, a warp per key, into shared memory
 //   2. softmax of each head over the split, a warp per head
 //   3. sums of the values, a warp per key, added up over the warps in a fixed order
@@ -32,6 +33,7 @@ __device__ inline float SumOverLanes(float (&values)[kWarp]) {
 }
 
 // The lanes of a warp hold a key, 8 elements each, the last ones maybe unused.
+template <typename T>
 class LanesWorker {
  public:
   __device__ LanesWorker(const DecodeKernelArgs& args, const Item& item, float* shared)
@@ -47,7 +49,7 @@ class LanesWorker {
 
   __device__ void Run() {
     Scores();
-    RawVector8<float> first_values[kUnroll];  // arrive meanwhile
+    RawVector8<T> first_values[kUnroll];  // arrive meanwhile
     Load(args_.kv.v, warp_, first_values);
     __syncthreads();
     Softmax();
@@ -67,7 +69,7 @@ class LanesWorker {
   // they are in flight together: instead of keys that the row does not see there is the
   // nearest one that it sees, and lanes without a column have the first one. The reader leaves them
   // out, and needs them to be finite.
-  __device__ void Load(const void* pages, int key, RawVector8<float> (&rows)[kUnroll]) const {
+  __device__ void Load(const void* pages, int key, RawVector8<T> (&rows)[kUnroll]) const {
     unsigned positions[kUnroll];
     int32_t page[kUnroll];
 #pragma unroll
@@ -77,8 +79,8 @@ class LanesWorker {
       page[u] = table_[positions[u] / kKvPageSize];
     }
     const auto dim = static_cast<int>(args_.kv.head_dim);
-    const float* from = static_cast<const float*>(pages) + item_.kv_head * kKvPageSize * dim +
-                        (has_column_ ? lane_ * kVector : 0);
+    const T* from = static_cast<const T*>(pages) + item_.kv_head * kKvPageSize * dim +
+                    (has_column_ ? lane_ * kVector : 0);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int of_page = static_cast<int>(positions[u] % kKvPageSize) * dim;
@@ -89,14 +91,14 @@ class LanesWorker {
   // shared_[key, head] = score, base 2; -inf for keys outside the window.
   __device__ void Scores() {
     float q[kHeads][kVector] = {};
-    const float* from = static_cast<const float*>(args_.a.q) + item_.split.row * args_.a.ldq +
-                        item_.first_head * args_.kv.head_dim + lane_ * kVector;
+    const T* from = static_cast<const T*>(args_.a.q) + item_.split.row * args_.a.ldq +
+                    item_.first_head * args_.kv.head_dim + lane_ * kVector;
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
       if (has_column_ && h < item_.num_heads) LoadFloats(from + h * args_.kv.head_dim, q[h]);
     }
     for (int key = warp_; key - warp_ < count_; key += kUnroll * kWarps) {
-      RawVector8<float> rows[kUnroll];
+      RawVector8<T> rows[kUnroll];
       Load(args_.kv.k, key, rows);
       float dots[kDots] = {};
 #pragma unroll
@@ -112,14 +114,27 @@ class LanesWorker {
       const float dot = SumOverLanes(dots);
       const int k = key + lane_ / kHeads * kWarps;
       if (k >= count_) continue;
-      shared_[k * kHeads + lane_ % kHeads] = k < skipped_ ? -INFINITY : Score(dot);
+      const int head = lane_ % kHeads;
+      shared_[k * kHeads + head] = k < skipped_ ? -INFINITY : Score(dot, head, k);
     }
   }
 
-  __device__ float Score(float dot) const {
-    const float score = dot * args_.a.scale;
+  // Of the item's head and key of these numbers.
+  __device__ float Score(float dot, int head, int key) const {
+    float score = dot * args_.a.scale;
     const float cap = args_.a.soft_cap;
-    return kLog2E * (cap > 0 ? cap * tanhf(score / cap) : score);
+    if (cap > 0) score = cap * tanhf(score / cap);
+    if (head < item_.num_heads) score += Bias(item_.first_head + head, begin_ + key);
+    return kLog2E * score;
+  }
+
+  __device__ float Bias(int head, int position) const {
+    const DistanceBias& bias = args_.a.bias;
+    const int distance = position - item_.split.position;
+    float sum = 0.0f;
+    if (bias.slopes != nullptr) sum = -bias.slopes[head] * static_cast<float>(abs(distance));
+    if (bias.table != nullptr) sum += *bias.Entries(head, distance);
+    return sum;
   }
 
   // Scores become weights; the maximum and the sum of head h stay in warp h.
@@ -139,7 +154,7 @@ class LanesWorker {
   }
 
   // `rows`: the first ones.
-  __device__ void Values(RawVector8<float> (&rows)[kUnroll]) {
+  __device__ void Values(RawVector8<T> (&rows)[kUnroll]) {
     float sums[kHeads][kVector] = {};
     for (int key = warp_; key < count_; key += kUnroll * kWarps) {
       if (key != warp_) Load(args_.kv.v, key, rows);
@@ -182,7 +197,7 @@ class LanesWorker {
 
   __device__ void Finish(const SoftmaxOfHead* softmax) {
     const int dim = static_cast<int>(args_.kv.head_dim);
-    const ItemOutput<float, kWarp * kVector> output(args_, item_);
+    const ItemOutput<T, kWarp * kVector> output(args_, item_);
     for (int i = static_cast<int>(threadIdx.x); i < output.NumPlaces(); i += kThreads) {
       const int head = output.HeadOf(i);
       const int element = min(output.ElementOf(i), dim - 4);
@@ -212,13 +227,14 @@ class LanesWorker {
 inline constexpr int kLanesBlocks =
     2;  // that run side by side: what their registers leave room for
 
-__device__ inline void RunDecodeOnLanes(const DecodeKernelArgs& args) {
+template <typename T>
+__device__ void RunDecodeOnLanes(const DecodeKernelArgs& args) {
   WaitForPrevious();
   const int num_items = *args.splits.size * args.items_per_split.divisor;
   for (int i = static_cast<int>(blockIdx.x);; i += static_cast<int>(gridDim.x)) {
     if (i >= num_items) return;
     const Item item = ItemAt(args, i, args.splits.splits[SplitIndexAt(args, i)]);
-    LanesWorker(args, item, static_cast<float*>(DynamicShared())).Run();
+    LanesWorker<T>(args, item, static_cast<float*>(DynamicShared())).Run();
     __syncthreads();  // shared memory goes to the next item
   }
 }

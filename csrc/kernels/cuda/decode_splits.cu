@@ -9,12 +9,13 @@ inline namespace decode_splits_cu {
 
 constexpr int kListThreads = 512;
 
-// Keys [begin, end) of a row, begin at a page's start; those below `visible` are outside the
-// window.
+// Keys [begin, end) of a row at a position, begin at a page's start; those below `visible` are
+// outside the window.
 struct KeyRange {
   int begin;
   int visible;
   int end;
+  int position;
 };
 
 __device__ inline KeyRange KeysOf(const DecodeRows& rows, int row, AttentionWindow window) {
@@ -23,7 +24,7 @@ __device__ inline KeyRange KeysOf(const DecodeRows& rows, int row, AttentionWind
   const int position = rows.positions == nullptr ? length - 1 : rows.positions[row];
   const int visible = static_cast<int>(window.First(position));
   const int end = static_cast<int>(window.Last(position, length - 1)) + 1;
-  return {visible / kKvPageSize * kKvPageSize, visible, end};
+  return {visible / kKvPageSize * kKvPageSize, visible, end, position};
 }
 
 __device__ inline int SplitKeys(int num_keys) {
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(kListThreads)
     split.skipped = max(keys.visible - split.begin, 0);
     split.of_row = of_row;
     split.num_splits = first_split[row + 1] - first_split[row];
-    split.unused = 0;
+    split.position = keys.position;
     args.to.splits[i] = split;
   }
 }

@@ -154,7 +154,7 @@ void CheckWideHeads(const KvPages& kv, const AttentionArgs& args) {
 
 void CheckAttention(const KvPages& kv, const AttentionArgs& args) {
   kv.latent_dim > 0 ? CheckLatents(kv) : CheckWideHeads(kv, args);
-  MLC_CHECK(args.window.size == 0 && args.soft_cap == 0 && args.sinks == nullptr);
+  MLC_CHECK(args.window.size == 0 && args.soft_cap == 0 && args.sinks == nullptr && !args.bias);
   MLC_CHECK(args.chosen == nullptr || kv.latent_dim > 0);
 }
 

@@ -75,6 +75,7 @@ void PrefillAttention(const KvPages& kv, const AttentionArgs& args, const Prefil
   MLC_CHECK(args.q_heads % kv.kv_heads == 0 &&
             PrefillTileRows(args.q_heads, kv.kv_heads, kv.head_dim) > 0)
       << args.q_heads << " for " << kv.kv_heads;
+  MLC_CHECK(!args.bias) << "DecodeAttention has biases by distance";
   if (num_tiles == 0) return;
   if (PrefersWarpgroups() && HasWarpgroupPrefillAttention(kv, args)) {
     return WarpgroupPrefillAttention(kv, args, tiles, num_tiles, stream);

@@ -35,9 +35,14 @@ int DeviceIndex(const std::string& device) {
   throw InvalidConfig("device", OutOfRangeMessage("device", '"' + device + '"', allowed));
 }
 
-KvFormat ChooseKvFormat(KvCacheDType requested, DType dtype) {
+KvFormat ChooseKvFormat(KvCacheDType requested, DType dtype, const ModelConfig& config) {
   const auto is = [&](KvCacheDType name, DType type) { return requested == name && dtype == type; };
-  if (requested == KvCacheDType::kFloat8) return KvFormat::kFloat8;
+  if (requested == KvCacheDType::kFloat8) {
+    if (!config.distances.exists()) return KvFormat::kFloat8;
+    throw InvalidConfig("kv_cache_dtype",
+                        "\"kv_cache_dtype\" = \"float8\" is not supported on CUDA for a model "
+                        "with attention biases by distance; leave it at \"auto\"");
+  }
   if (requested == KvCacheDType::kAuto || is(KvCacheDType::kFloat32, DType::kFloat32) ||
       is(KvCacheDType::kBFloat16, DType::kBFloat16) ||
       is(KvCacheDType::kFloat16, DType::kFloat16)) {
@@ -81,6 +86,7 @@ void CheckWideHeads(const ModelConfig& config) {
     const std::string_view missing = layer.window.size > 0           ? "windows"
                                      : config.attention_soft_cap > 0 ? "soft caps"
                                      : has_sinks                     ? "sinks"
+                                     : config.distances.exists()     ? "biases by distance"
                                      : config.sight != RowSight::kBefore
                                          ? "rows that see others behind them"
                                          : "";
@@ -246,7 +252,7 @@ std::unique_ptr<Model> LoadCudaDraftHead(const ModelSource& source, int device) 
   ModelSource of_head = source;
   of_head.dtype = DTypeName(target->weights()->view().dtype);
   const WeightPlan plan = MakePlan(config, checkpoint, of_head);
-  const KvFormat kv_format = ChooseKvFormat(source.kv_cache_dtype, plan.dtype);
+  const KvFormat kv_format = ChooseKvFormat(source.kv_cache_dtype, plan.dtype, config);
   kernels::cuda::UseDevice(device);
   CudaModel::Lent lent{.embeddings = target->weights(), .head = target->weights()};
   if (sharded != nullptr) {
@@ -287,7 +293,7 @@ std::unique_ptr<Model> LoadSharded(const ModelSource& source, int first_device) 
     const Checkpoint checkpoint(source.path);
     WeightPlan plan = MakePlan(config, checkpoint, of_rank);
     CheckExperts(plan);
-    const KvFormat kv_format = ChooseKvFormat(source.kv_cache_dtype, plan.dtype);
+    const KvFormat kv_format = ChooseKvFormat(source.kv_cache_dtype, plan.dtype, config);
     TakeShard(config, {.rank = peer.rank, .size = source.tensor_parallel_shards}, &plan);
     return std::make_unique<CudaModel>(part, LoadWeights(plan, of_rank, device), kv_format, device,
                                        CudaModel::Lent(), source.deterministic, source.log, peer);
@@ -321,7 +327,7 @@ std::unique_ptr<Model> LoadCudaModel(const ModelSource& source) {
   const Checkpoint checkpoint(source.path);
   const WeightPlan plan = MakePlan(config, checkpoint, source);
   CheckExperts(plan);
-  const KvFormat kv_format = ChooseKvFormat(source.kv_cache_dtype, plan.dtype);
+  const KvFormat kv_format = ChooseKvFormat(source.kv_cache_dtype, plan.dtype, config);
   auto adapter_targets = std::make_shared<const AdapterTargets>(config, plan.map);
   kernels::cuda::UseDevice(device);
   return std::make_unique<CudaModel>(std::move(config), LoadWeights(plan, source, device),

@@ -17,11 +17,12 @@ using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 
 constexpr int64_t kMaxBatch = 256;
 
-// What positions and ids stand for, in device memory: cos and sin of each rope, scales of queries,
-// and the tokens of a draft head's target.
+// What positions, distances and ids stand for, in device memory: cos and sin of each rope, scales
+// of queries, biases of all heads, and the tokens of a draft head's target.
 class Tables {
  public:
-  Tables(const ModelConfig& config, int64_t num_positions, Stream stream) {
+  // distances: CudaDecoderWeights::distances.
+  Tables(const ModelConfig& config, int64_t num_positions, const void* distances, Stream stream) {
     for (const RopeConfig& rope : config.ropes) {
       const RopeTable table = MakeRopeTable(rope, num_positions);
       const float* cos = Upload(table.cos, stream);
@@ -31,13 +32,26 @@ class Tables {
     }
     const std::vector<float> scales = config.QueryScales(num_positions);
     if (!scales.empty()) query_scales_ = Upload(scales, stream);
+    if (!config.distances.slopes.empty()) {
+      bias_.slopes = Upload(config.distances.slopes, stream);
+    }
+    if (distances != nullptr) {
+      const DistanceConfig& all = config.distances;
+      std::vector<float> table(static_cast<size_t>(all.buckets.count * all.num_heads));
+      CopyToHost(table.data(), distances, table.size() * sizeof(float), stream);
+      bias_.reach = all.buckets.Reach();
+      bias_.table = Upload(
+          kernels::PadDistances(all.buckets.Entries(table), all.num_heads, bias_.reach), stream);
+    }
     if (!config.draft_head || config.draft_head->info.target_ids.empty()) return;
     target_ids_ = Upload(config.draft_head->info.target_ids, stream);
   }
 
-  CudaDecoderWeights AddTo(CudaDecoderWeights weights) const {
+  // first_head: of the device.
+  CudaDecoderWeights AddTo(CudaDecoderWeights weights, int64_t first_head) const {
     weights.ropes = ropes_;
     weights.query_scales = query_scales_;
+    weights.distance_bias = bias_.From(first_head);
     weights.target_ids = target_ids_;
     return weights;
   }
@@ -54,6 +68,7 @@ class Tables {
   std::vector<DeviceMemory> memory_;
   std::vector<CudaRope> ropes_;
   const float* query_scales_ = nullptr;
+  kernels::DistanceBias bias_;
   const int32_t* target_ids_ = nullptr;
 };
 
@@ -82,10 +97,10 @@ struct CudaModel::Memory {
   Memory(CudaModel& model, const StepInputs::Limits& limits, Stream stream)
       : kv(model.config_, model.kv_format_, model.view_.dtype, limits.num_pages),
         recurrent(model.config_, limits.num_slots),
-        tables(model.config_, limits.batch.num_positions, stream),
+        tables(model.config_, limits.batch.num_positions, model.view_.distances, stream),
         workspace(CudaDecoder::WorkspaceBytes(model.config_, model.view_.dtype,
                                               DecoderLimits(limits, model.peer_))),
-        decoder(model.config_, tables.AddTo(model.view_), kv.layers(),
+        decoder(model.config_, tables.AddTo(model.view_, FirstHead(model)), kv.layers(),
                 DecoderLimits(limits, model.peer_), workspace.data(),
                 model.deterministic_ ? CudaDecoder::ManyRows() : UseCublas(model), stream,
                 model.peer_),
@@ -93,6 +108,10 @@ struct CudaModel::Memory {
     decoder.SetRecurrentStates(recurrent.view());
     decoder.SetIndices(kv.indices());
     SetToZero(workspace.data(), ZeroedDecodeBytes(model.config_.most_heads()), stream);
+  }
+
+  static int64_t FirstHead(const CudaModel& model) {
+    return model.peer_ ? model.peer_.rank * model.config_.num_heads : 0;
   }
 
   CudaDecoder::ManyRows UseCublas(const CudaModel& model) {

@@ -35,6 +35,7 @@ struct CudaDecoderWeights : DecoderWeights<CudaMatrix, const void*> {
   const void* text_types = nullptr;     // [types, hidden], likewise
   std::vector<CudaRope> ropes;          // as ModelConfig::ropes
   const float* query_scales = nullptr;  // [positions]; null: none
+  kernels::DistanceBias distance_bias{};  // of the device's heads
   // Of a draft head: the token of the target of each of its own; null: the same.
   const int32_t* target_ids = nullptr;
 };

@@ -132,6 +132,7 @@ AttentionArgs CudaDecoder::Ops::MakeAttentionArgs(size_t layer) const {
           .scale = config_.attention_scale,
           .soft_cap = config_.attention_soft_cap,
           .window = config_.layers[layer].window,
+          .bias = weights_.distance_bias,
           .sinks = weights_.layers[layer].vector(VectorRole::kSinks),
           .block_tables = batch_.block_tables,
           .ld_block_tables = batch_.ld_block_tables};
@@ -141,6 +142,7 @@ AttentionArgs CudaDecoder::Ops::MakeAttentionArgs(size_t layer) const {
 bool CudaDecoder::Ops::HasTiles(size_t layer) const {
   constexpr int64_t kTensorCoreK = 16;
   if (config_.key_choice) return false;  // each row has keys of its own
+  if (weights_.distance_bias) return false;
   const int64_t head_dim = config_.head_dim_of(config_.layers[layer]);
   return weights_.dtype != DType::kFloat32 && !has_kept_rows() &&
          (config_.latent || head_dim % kTensorCoreK == 0) && TileRows(config_) > 0;

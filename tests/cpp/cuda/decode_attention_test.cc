@@ -15,9 +15,21 @@ struct DecodeCase {
   int64_t other_heads = 0;        // of a layer whose calls share the memory; 0: none
   // Of each row, which may be in front of its last key; empty: there.
   std::vector<int32_t> positions{};
+  Floats slopes{};     // [q_heads]; empty: none
+  Floats distances{};  // [q_heads, 2 * reach + 1]; empty: none
+  int64_t reach = 0;
 
   int64_t position(size_t row) const {
     return positions.empty() ? lengths[row] - 1 : positions[row];
+  }
+  // DistanceBias::table
+  Floats table() const {
+    return distances.empty() ? Floats() : PadDistances(distances, shape.q_heads, reach);
+  }
+  DistanceBias BiasOf(const float* slopes_at, const float* table_at) const {
+    return {.slopes = slopes.empty() ? nullptr : slopes_at,
+            .table = distances.empty() ? nullptr : table_at,
+            .reach = reach};
   }
 };
 
@@ -70,6 +82,7 @@ class DecodeAttentionTest : public CudaKernelTest {
     workspace.Upload(start);
     DeviceArray<uint8_t> splits(DecodeSplitsBytes(max_splits));
     const DeviceArray<int32_t> tables(c.tables), positions(c.positions);
+    const DeviceArray<float> slopes(c.slopes), distances(c.table());
     const DecodeRows rows{.lengths = lengths.data(),
                           .positions = c.positions.empty() ? nullptr : positions.data(),
                           .tables = c.tables.empty() ? nullptr : tables.data(),
@@ -91,6 +104,7 @@ class DecodeAttentionTest : public CudaKernelTest {
                          .scale = kScale,
                          .soft_cap = c.soft_cap,
                          .window = c.window,
+                         .bias = c.BiasOf(slopes.data(), distances.data()),
                          .sinks = c.sinks.empty() ? nullptr : sinks.data(),
                          .block_tables = paged.tables->data(),
                          .ld_block_tables = paged.ld_tables};
@@ -113,6 +127,7 @@ class DecodeAttentionTest : public CudaKernelTest {
     }
     const Floats got = Decode(c.shape.dtype, Run(c, seeds, paged));
     const int64_t width = c.shape.q_heads * c.shape.head_dim;
+    const Floats table = c.table();
     for (size_t i = 0; i < c.lengths.size(); ++i) {
       const Floats row(got.begin() + i * width, got.begin() + (i + 1) * width);
       if (c.lengths[i] == 0) {
@@ -120,7 +135,8 @@ class DecodeAttentionTest : public CudaKernelTest {
         continue;
       }
       const auto want = paged.Reference(i, Queries(c.shape, seeds[i]), c.position(i), kScale,
-                                        c.soft_cap, c.window, c.sinks, c.lengths[i] - 1);
+                                        c.soft_cap, c.window, c.sinks, c.lengths[i] - 1,
+                                        c.BiasOf(c.slopes.data(), table.data()));
       ExpectClose(row, want, Epsilon(c.shape.dtype) + 1e-5);
     }
   }
@@ -236,6 +252,25 @@ TEST_F(DecodeAttentionTest, SinksOfAnySize) {
   }
 }
 
+TEST_F(DecodeAttentionTest, BiasesByDistance) {
+  for (const DType dtype : kDTypes) {
+    const KvShape shape{dtype, KvFormatOf(dtype), 4, 2, 64};
+    const Floats slopes{0.5f, 0.0625f, 0.0078125f, 0};
+    Check({.shape = shape, .lengths = {1, 0, 300, 17}, .slopes = slopes});
+    Check({.shape = shape, .lengths = {700}, .window = 41, .slopes = slopes});
+    for (const int64_t reach : {0, 3, 130}) {
+      DecodeCase c{.shape = shape, .lengths = {300, 300, 19}, .positions = {140, 299, 0}};
+      c.reach = reach;
+      c.distances = Random(DType::kFloat32, shape.q_heads * (2 * reach + 1), 4);
+      Check(c);
+      c.slopes = slopes;
+      Check(c);
+    }
+    const KvShape wide{dtype, KvFormatOf(dtype), 12, 1, 256};
+    Check({.shape = wide, .lengths = {40}, .slopes = Random(DType::kFloat32, 12, 1)});
+  }
+}
+
 TEST_F(DecodeAttentionTest, ARowIsTheSameInEveryBatch) {
   const std::vector<KvShape> shapes{{DType::kBFloat16, KvFormat::kBFloat16, 4, 2, 64},
                                     {DType::kFloat16, KvFormat::kFloat16, 5, 1, 80},
@@ -296,11 +331,13 @@ TEST_F(DecodeAttentionTest, ChecksTheShape) {
   const KvPages kv{.kv_heads = 2, .head_dim = 12};
   EXPECT_ANY_THROW(DecodeAttention(kv, {.q_heads = 2}, {.m = 1, .max_splits = 1}, nullptr));
   int nothing = 0;
+  const float slope = 0;
   const KvPages wide{.kv_heads = 2, .head_dim = 512, .k = &nothing, .v = &nothing};
   EXPECT_NO_THROW(DecodeAttention(wide, {.q_heads = 2}, {.m = 0, .max_splits = 1}, nullptr));
   for (const AttentionArgs& args : {AttentionArgs{.q_heads = 2, .window = 9},
                                     {.q_heads = 2, .soft_cap = 1},
                                     {.q_heads = 2, .sinks = &nothing},
+                                    {.q_heads = 2, .bias = {.slopes = &slope}},
                                     {.q_heads = 3}}) {
     EXPECT_ANY_THROW(DecodeAttention(wide, args, {.m = 0, .max_splits = 1}, nullptr));
   }

@@ -68,6 +68,8 @@ constexpr std::pair<const char*, const char*> kEncoders[] = {
     {"BertForMaskedLM", R"("type_vocab_size": 1)"},
     {"XLMRobertaForMaskedLM", R"("max_position_embeddings": 130)"},
     {"DistilBertForMaskedLM", R"("n_heads": 4, "dim": 32, "n_layers": 2, "hidden_dim": 48)"},
+    {"MPNetForMaskedLM", ""},
+    {"T5EncoderModel", R"("num_heads": 4, "d_model": 32, "num_layers": 2, "d_kv": 16, "d_ff": 48)"},
     {"ModernBertForMaskedLM", R"("local_attention": 12, "num_hidden_layers": 3)"},
     {"EuroBertForMaskedLM", ""},
     {"NomicBertForMaskedLM", ""},
@@ -101,7 +103,8 @@ TEST(CudaEncoders, DoNotDependOnTheBatch) {
 #ifdef FAKE_NCCL
 TEST(CudaEncoders, OfTwoDevicesAreThoseOfOne) {
   setenv("MLC_NATIVE_NCCL_LIB", FAKE_NCCL, 1);
-  for (const char* architecture : {"BertForMaskedLM", "ModernBertForMaskedLM"}) {
+  for (const char* architecture :
+       {"BertForMaskedLM", "ModernBertForMaskedLM", "MPNetForMaskedLM"}) {
     SCOPED_TRACE(architecture);
     TinyModel tiny(architecture);
     ModelSource source = tiny.Source();

@@ -34,6 +34,8 @@ inline constexpr std::pair<const char*, const char*> kLoadedFamilies[] = {
     {"FalconForCausalLM", R"("new_decoder_architecture": true)"},
     {"GPTJForCausalLM", R"("rotary_dim": 4)"},
     {"CodeGenForCausalLM", R"("rotary_dim": 6)"},
+    {"BloomForCausalLM", ""},
+    {"MptForCausalLM", ""},
     {"BitNetForCausalLM", ""},
     {"Mamba2ForCausalLM", ""},
     {"Qwen3_5ForCausalLM", kDelta},

@@ -91,13 +91,14 @@ class PagedKv {
   // The reference output of sequence i for rows from first_position on, [rows, q_heads, head_dim].
   reference::Matrix Reference(size_t i, const Floats& q, int64_t first_position, float scale,
                               float soft_cap, AttentionWindow window, const Floats& sinks = {},
-                              int64_t last_key = 0) const {
+                              int64_t last_key = 0, DistanceBias bias = {}) const {
     return reference::Attention({.q_heads = shape_.q_heads,
                                  .kv_heads = shape_.kv_heads,
                                  .head_dim = shape_.head_dim,
                                  .scale = scale,
                                  .soft_cap = soft_cap,
                                  .window = window,
+                                 .bias = bias,
                                  .sinks = ToDouble(sinks),
                                  .last_key = last_key},
                                 ToDouble(q), k[i], v[i], first_position);

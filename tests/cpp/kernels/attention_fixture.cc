@@ -79,6 +79,26 @@ void AttentionTest::Write(const KvPages& layer, const Sequence& s) {
            .slots = slots.data()});
 }
 
+void AttentionTest::AddDistances(int trial, Shape* shape) {
+  if (trial % 9 != 6) {
+    for (int64_t head = 0; head < shape->q_heads; ++head) {
+      shape->slopes.push_back(std::exp2(-static_cast<float>(head % 12) - 2));
+    }
+  }
+  if (trial % 9 == 0) return;
+  shape->reach = RandomInt(0, 140);
+  shape->distances = Random(shape->q_heads * (2 * shape->reach + 1), 4.0f);
+}
+
+DistanceBias AttentionTest::BiasOf(const Shape& shape, Floats* table) {
+  DistanceBias bias{.slopes = shape.slopes.empty() ? nullptr : shape.slopes.data()};
+  if (shape.distances.empty()) return bias;
+  *table = PadDistances(shape.distances, shape.q_heads, shape.reach);
+  bias.table = table->data();
+  bias.reach = shape.reach;
+  return bias;
+}
+
 Floats AttentionTest::Run(const Cpu& cpu, const Shape& shape, const KvPages& layer,
                           const std::vector<Sequence>& sequences) {
   Floats q;
@@ -97,6 +117,7 @@ Floats AttentionTest::Run(const Cpu& cpu, const Shape& shape, const KvPages& lay
   const AlignedBuffer workspace(AttentionWorkspaceBytes(cpu.pool->num_threads(), shape.q_heads,
                                                         shape.kv_heads, shape.head_dim));
   std::memset(workspace.data(), 0xff, workspace.size());
+  Floats table;
   PagedAttention(cpu, layer,
                  {.q = q.data(),
                   .ldq = width,
@@ -106,6 +127,7 @@ Floats AttentionTest::Run(const Cpu& cpu, const Shape& shape, const KvPages& lay
                   .scale = Scale(shape),
                   .soft_cap = shape.soft_cap,
                   .window = shape.window,
+                  .bias = BiasOf(shape, &table),
                   .sinks = shape.sinks.empty() ? nullptr : shape.sinks.data(),
                   .value_columns = shape.value_columns,
                   .sequences = batch.data(),
@@ -116,12 +138,14 @@ Floats AttentionTest::Run(const Cpu& cpu, const Shape& shape, const KvPages& lay
 }
 
 reference::Matrix AttentionTest::Truth(const Shape& shape, const Sequence& s) {
+  Floats table;
   return reference::Attention({.q_heads = shape.q_heads,
                                .kv_heads = shape.kv_heads,
                                .head_dim = shape.head_dim,
                                .scale = Scale(shape),
                                .soft_cap = shape.soft_cap,
                                .window = shape.window,
+                               .bias = BiasOf(shape, &table),
                                .sinks = {shape.sinks.begin(), shape.sinks.end()},
                                .last_key = s.last_key},
                               ToDouble(s.q), ToDouble(s.k), ToDouble(s.v), s.cached);

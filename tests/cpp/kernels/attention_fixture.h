@@ -24,7 +24,10 @@ struct Shape {
   int64_t head_dim = 32;
   float soft_cap = 0;
   AttentionWindow window{};
-  Floats sinks{};  // [q_heads]; empty: none
+  Floats sinks{};      // [q_heads]; empty: none
+  Floats slopes{};     // [q_heads]; empty: none
+  Floats distances{};  // [q_heads, 2 * reach + 1]; empty: none
+  int64_t reach = 0;
   int64_t value_columns = 0;
 };
 
@@ -43,6 +46,11 @@ class AttentionTest : public KernelTest {
     AlignedBuffer k_pages, v_pages;
     KvPages layer;
   };
+
+  // Biases by distance: slopes, a table or both, by the number of the trial.
+  void AddDistances(int trial, Shape* shape);
+  // Its slopes, and its distances in `table`, which this fills.
+  static DistanceBias BiasOf(const Shape& shape, Floats* table);
 
   static int64_t PagesOf(const Sequence& s) {
     return (s.cached + s.rows + kPageSize - 1) / kPageSize;

@@ -30,6 +30,22 @@ TEST(AttentionWindowTest, LastKeyOfARow) {
   EXPECT_EQ(lasts({3, true}, 4), lasts({}, 4));
 }
 
+TEST(DistanceBias, ReadsAnyPlaceOfATable) {
+  const std::vector<float> table = PadDistances(Floats{1, 2, 3, 4, 5, -1, -2, -3, -4, -5}, 2, 2);
+  const DistanceBias bias{.table = table.data(), .reach = 2};
+  for (const int64_t head : {0, 1}) {
+    for (int64_t first = -60; first <= 60; ++first) {
+      for (int64_t i = 0; i < kDistancePadding; ++i) {
+        const auto want = static_cast<float>(std::clamp<int64_t>(first + i, -2, 2) + 3);
+        ASSERT_EQ(bias.Entries(head, first)[i], head == 0 ? want : -want) << first << " + " << i;
+        ASSERT_EQ(bias.From(head).Entries(0, first)[i], bias.Entries(head, first)[i]);
+      }
+    }
+  }
+  EXPECT_FALSE(DistanceBias{});
+  EXPECT_TRUE(bias);
+}
+
 TEST_P(AttentionTest, MatchesReference) {
   const std::vector<std::pair<int64_t, int64_t>> heads = {{4, 2}, {8, 1}, {3, 3}, {14, 2}, {32, 1}};
   for (int trial = 0; trial < 40; ++trial) {
@@ -40,6 +56,7 @@ TEST_P(AttentionTest, MatchesReference) {
     if (trial % 5 == 1) shape.soft_cap = 2.0f;
     if (trial % 3 == 1) shape.window = AttentionWindow(RandomInt(1, 150), trial % 2 == 0);
     if (trial % 4 >= 2) shape.sinks = Random(shape.q_heads, 6.0f);
+    if (trial % 3 == 0) AddDistances(trial, &shape);
     std::vector<Sequence> sequences;
     for (int i = 0; i < 3; ++i) {
       const int64_t cached = i == 0 ? 0 : RandomInt(0, 300);
@@ -68,6 +85,7 @@ TEST_P(AttentionTest, ChunksBatchesAndThreadsDoNotChangeABit) {
     shape.soft_cap = trial % 5 == 2 ? 5.0f : 0.0f;
     if (trial % 3 == 2) shape.window = AttentionWindow(RandomInt(1, 170), trial % 2 == 0);
     if (trial % 4 == 1) shape.sinks = Random(shape.q_heads, 3.0f);
+    if (trial % 2 == 1) AddDistances(trial, &shape);
     const int64_t width = shape.q_heads * shape.head_dim;
     std::vector<Sequence> sequences = {MakeSequence(shape, 37, 200), MakeSequence(shape, 150, 1),
                                        MakeSequence(shape, 0, 33)};

@@ -96,6 +96,15 @@ TEST(RunLayers, CallsEachOperationInTheOrderOfADecoder) {
                                                  "keep"}));
 }
 
+TEST(RunLayers, TheNormOfEmbeddingsIsInFrontOfTheFirstLayer) {
+  NamedWeights weights = TwoLayers();
+  weights.embedding_norm.weight = "embeddings";
+  RecordingOps ops;
+  RunLayers(weights, ops);
+  EXPECT_EQ(std::vector<std::string>(ops.calls.begin(), ops.calls.begin() + 4),
+            (std::vector<std::string>{"embed", "norm embeddings", "norm in0", "qkv0"}));
+}
+
 TEST(RunLayers, ParallelBlocksReadTheSameInput) {
   NamedWeights weights = TwoLayers();
   for (auto& layer : weights.layers) {

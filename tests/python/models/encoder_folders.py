@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -63,6 +64,14 @@ def _distilbert(**more: Any) -> PreTrainedConfig:
     return transformers.DistilBertConfig(**fields, **more)
 
 
+def _t5(**more: Any) -> PreTrainedConfig:
+    return transformers.T5Config(
+        **{"vocab_size": VOCAB, "d_model": 64, "d_ff": 128, "d_kv": 24, "num_layers": 4},
+        **{"num_heads": 4, "n_positions": MAX_LENGTH, "architectures": ["T5EncoderModel"]},
+        **more,
+    )
+
+
 # The positions of RoBERTa's first two rows are of padding.
 _LONGER = {"max_position_embeddings": MAX_LENGTH + 2}
 CONFIGS: dict[str, Callable[..., PreTrainedConfig]] = {
@@ -71,6 +80,9 @@ CONFIGS: dict[str, Callable[..., PreTrainedConfig]] = {
     "xlm-roberta": _config("XLMRobertaConfig", type_vocab_size=1, **_LONGER),
     "camembert": _config("CamembertConfig", **_LONGER),
     "distilbert": _distilbert,
+    # Biases by distance, whose buckets end within the texts of the tests.
+    "mpnet": _config("MPNetConfig", **_LONGER),
+    "t5": _t5,
     # Windows of 8 tokens on each side, in all layers but every third.
     "modernbert": _config("ModernBertConfig", local_attention=16, **_MODERN_TOKENS),
     "eurobert": _config("EuroBertConfig", num_key_value_heads=2, pad_token_id=0, mask_token_id=4),
@@ -92,7 +104,9 @@ def _save(model: Any, folder: Path) -> Path:
 def make_encoder(name: str, folder: Path, **fields: Any) -> Path:
     """A checkpoint of an encoder alone, as those on the hub that make embeddings."""
     torch.manual_seed(4)
-    return _save(AutoModel.from_config(CONFIGS[name](**fields)), folder)
+    config = CONFIGS[name](**fields)
+    model = transformers.T5EncoderModel(config) if name == "t5" else AutoModel.from_config(config)
+    return _save(model, folder)
 
 
 def make_classifier(name: str, folder: Path, num_labels: int = 3, **fields: Any) -> Path:
@@ -105,7 +119,9 @@ def make_classifier(name: str, folder: Path, num_labels: int = 3, **fields: Any)
 @torch.inference_mode()
 def states(folder: Path, ids: list[int]) -> np.ndarray:
     """Of all tokens, behind the last norm."""
-    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    is_t5 = json.loads((folder / "config.json").read_text())["model_type"] == "t5"
+    kind = transformers.T5EncoderModel if is_t5 else AutoModel
+    model = kind.from_pretrained(folder, dtype=torch.float32).eval()
     return np.asarray(model(torch.tensor([ids])).last_hidden_state[0].numpy())
 
 

@@ -164,6 +164,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "tiny-gpt_neox": {},
     "tiny-falcon": {},
     "tiny-falcon_new": {},
+    "tiny-bloom": {},
+    "tiny-mpt": {},
 }
 # Of a family, what is read from other keys and tensors.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -230,6 +232,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"num_ln_in_parallel_attn": 1, "bias": False, "tie_word_embeddings": True},
     ),
     "gpt_neox-one-after-the-other": ("tiny-gpt_neox", {"use_parallel_residual": False}),
+    "mpt-other-slopes": ("tiny-mpt", {"attn_config": {"alibi_bias_max": 4}}),
     "gpt2-own-head": ("tiny-gpt2", {"tie_word_embeddings": False}),
     "value-heads-that-share-blocks": ("tiny-qwen3_5_text", {"mtp_num_hidden_layers": 1}),
     "one-value-head-of-each-key-head": (

@@ -1,4 +1,4 @@
-"""What llama.cpp's converter writes of GPT-2, StarCoder, Falcon and GPT-NeoX."""
+"""What llama.cpp's converter writes of GPT-2, StarCoder, Falcon, GPT-NeoX, BLOOM and MPT."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ GPT_ARCHITECTURES = {
     "GPTBigCodeForCausalLM": Arch.STARCODER,
     "FalconForCausalLM": Arch.FALCON,
     "GPTNeoXForCausalLM": Arch.GPTNEOX,
+    "BloomForCausalLM": Arch.BLOOM,
+    "MptForCausalLM": Arch.MPT,
 }
 GPT = set(GPT_ARCHITECTURES.values())
 Config = dict[str, Any]
@@ -30,17 +32,20 @@ def with_usual_names(config: Config) -> Config:
     if config["architectures"][0] not in GPT_ARCHITECTURES:
         return config
     names = {
-        "hidden_size": "n_embd", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer",
-        "max_position_embeddings": "n_positions", "intermediate_size": "n_inner",
+        "hidden_size": ("n_embd", "d_model"), "num_attention_heads": ("n_head", "n_heads"),
+        "num_hidden_layers": ("n_layer", "n_layers"),
+        "max_position_embeddings": ("n_positions", "seq_length", "max_seq_len"),
+        "intermediate_size": ("n_inner", "ffn_hidden_size"),
     }  # fmt: skip
-    config = {name: config[own] for name, own in names.items() if own in config} | config
-    config.setdefault("intermediate_size", config.get("ffn_hidden_size"))
+    usual = {name: config[own] for name, all_ in names.items() for own in all_ if own in config}
+    config = usual | config
+    config.setdefault("intermediate_size", 4 * config["hidden_size"])
     return config
 
 
 def kv_heads(config: Config, arch: Arch) -> int:
     heads = int(config["num_attention_heads"])
-    if arch in (Arch.GPT2, Arch.GPTNEOX):
+    if arch in (Arch.GPT2, Arch.GPTNEOX, Arch.BLOOM):
         return heads
     if config.get("new_decoder_architecture"):
         return int(config["num_kv_heads"])
@@ -51,7 +56,10 @@ def gpt_change(arch: Arch, config: Config, name: str) -> Change | None:
     """The names, what is done, and what undoes it; None: nothing of its own."""
     if arch == Arch.GPT2 and name.endswith(TRANSPOSED):
         return (name,), lambda t: [np.ascontiguousarray(t.T)], lambda p: p[0].T.copy()
-    if arch not in (Arch.FALCON, Arch.GPTNEOX) or "query_key_value" not in name:
+    own = name.removeprefix("transformer.") if arch == Arch.BLOOM else name
+    if arch == Arch.BLOOM and "query_key_value" not in name:
+        return (own,), lambda t: [t], lambda p: p[0]
+    if arch not in (Arch.FALCON, Arch.GPTNEOX, Arch.BLOOM) or "query_key_value" not in name:
         return None
     kv = kv_heads(config, arch)
     q = int(config["num_attention_heads"]) // kv
@@ -68,7 +76,7 @@ def gpt_change(arch: Arch, config: Config, name: str) -> Change | None:
         groups = [p.reshape(kv, -1, dim, *t.shape[1:]) for p in split]
         return np.concatenate(groups, axis=1).reshape(t.shape)
 
-    return (name,), apply, undo
+    return (own,), apply, undo
 
 
 def add_gpt_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
@@ -83,6 +91,10 @@ def add_gpt_numbers(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None
         writer.add_rope_dimension_count(int(rope["partial_rotary_factor"] * dim))
         writer.add_parallel_residual(config["use_parallel_residual"])
         return writer.add_layer_norm_eps(config["layer_norm_eps"])
-    if arch != Arch.GPT2:
+    if arch == Arch.MPT:
+        writer.add_max_alibi_bias(config["attn_config"]["alibi_bias_max"])
+    elif arch == Arch.BLOOM:
+        writer.add_head_count_kv(config["num_attention_heads"])
+    elif arch != Arch.GPT2:
         writer.add_head_count_kv(kv_heads(config, arch))
     writer.add_layer_norm_eps(config["layer_norm_epsilon"])

@@ -79,7 +79,24 @@ def test_embeddings_are_those_of_transformers(name: str, tmp_path: Path) -> None
             engine.completions.create(prompt=texts()[2], max_tokens=1)
 
 
-@pytest.mark.parametrize("name", some_at_night(tuple(CONFIGS), every_push=("bert", "modernbert")))
+@pytest.mark.parametrize(("buckets", "farthest"), [(4, 3), (8, 20), (32, 9), (64, 300)])
+def test_distances_have_the_buckets_of_transformers(
+    buckets: int, farthest: int, tmp_path: Path
+) -> None:
+    fields = {
+        "relative_attention_num_buckets": buckets,
+        "relative_attention_max_distance": farthest,
+    }
+    folder = make_encoder("t5", tmp_path, **fields)
+    with MLCEngine(folder, "cpu", **SETTINGS) as engine:
+        found = vectors(engine, texts(), pooling="mean", normalize=False)
+    for vector, ids in zip(found, texts(), strict=True):
+        assert_close(vector, pooled(states(folder, ids), "mean"), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", some_at_night(tuple(CONFIGS), every_push=("bert", "modernbert", "mpnet"))
+)
 def test_devices_agree(name: str, tmp_path: Path) -> None:
     folder = make_encoder(name, tmp_path)
     settings = {**SETTINGS, "model_lib": EMULATED}
@@ -285,6 +302,11 @@ def test_other_models_of_nomic_are_refused(
         ("nomic", {"type_vocab_size": 0}, "type_vocab_size"),
         ("modernbert", {"norm_bias": True}, "norm_bias"),
         ("bert", {"hidden_act": "mish"}, "hidden_act"),
+        ("mpnet", {"relative_attention_num_buckets": 64}, "other buckets of distances"),
+        ("t5", {"feed_forward_proj": "gated-gelu"}, "gates in feed-forward blocks"),
+        ("t5", {"relative_attention_num_buckets": 30}, "a multiple of 4"),
+        ("t5", {"relative_attention_num_buckets": 0}, r"an integer in \[4, 4096\]"),
+        ("t5", {"relative_attention_max_distance": 8}, r"an integer in \[9, 65536\]"),
     ],
 )
 def test_what_is_not_supported_is_refused(
@@ -310,7 +332,7 @@ def test_pooling_of_the_first_token_is_of_encoders() -> None:
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
-        *((name, {}) for name in CONFIGS if name != "eurobert"),
+        *((name, {}) for name in CONFIGS if name not in ("eurobert", "t5")),
         ("modernbert", {"classifier_pooling": "mean", "classifier_activation": "silu"}),
         ("modernbert", {"classifier_bias": True}),
         ("eurobert", {"classifier_pooling": "mean"}),

@@ -1,5 +1,5 @@
-"""GPT-2, GPT-BigCode, GPT-Neo, OPT, GPT-J, CodeGen and Falcon: how the hub has them, learned
-positions, and what is refused."""
+"""GPT-2, GPT-BigCode, GPT-Neo, OPT, GPT-J, CodeGen, Falcon, BLOOM and MPT: how the hub has them,
+learned positions, biases by distance, and what is refused."""
 
 from __future__ import annotations
 
@@ -51,6 +51,8 @@ def rename(path: Path, old: str, new: str, **added: torch.Tensor) -> None:
         ("tiny-codegen", "transformer.", {"h.2.attn.causal_mask": torch.ones(1, 1, 8, 8)}),
         ("tiny-gpt_neo", "transformer.", {"h.0.attn.attention.bias": torch.ones(1, 1, 8, 8)}),
         ("tiny-falcon", "transformer.", {}),
+        ("tiny-bloom", "transformer.", {}),
+        ("tiny-mpt", "transformer.", {}),
         ("tiny-opt", "model.", {}),
     ],
 )
@@ -99,6 +101,26 @@ def test_each_token_has_the_row_of_its_position(tmp_path: Path, like: str) -> No
         tensors[name][first + position] = row
 
 
+@pytest.mark.parametrize(
+    ("like", "overrides"),
+    [
+        ("tiny-bloom", {"n_head": 8}),
+        ("tiny-bloom", {"n_head": 1}),
+        ("tiny-mpt", {"n_heads": 12}),
+        ("tiny-mpt", {"attn_config": {"softmax_scale": 0.4}}),
+    ],
+)
+def test_slopes_of_any_number_of_heads(
+    tmp_path: Path, like: str, overrides: dict[str, Any]
+) -> None:
+    path = make_checkpoint(like, tmp_path / "m", overrides=overrides)
+    got = logits(path)
+    expected = transformers_logits(path, PROMPT)
+    assert np.abs(got - expected).max() < 1e-5 * np.abs(expected).max()
+    for chunks in ([1], [40, 3], [89]):
+        assert np.array_equal(logits(path, *chunks), got)
+
+
 @pytest.mark.parametrize("like", POSITIONS)
 def test_the_context_ends_with_the_table(tmp_path: Path, like: str) -> None:
     name, first, field = POSITIONS[like]
@@ -142,7 +164,18 @@ def test_the_context_ends_with_the_table(tmp_path: Path, like: str) -> None:
         ("tiny-gpt_neo", {"attention_types": [[["global", "near"], 1]]}, '"global" and "local"'),
         ("tiny-gpt_neo", {"attention_types": [["local", 3]]}, '"global" and "local"'),
         ("tiny-gpt_neo", {"window_size": 0}, '"window_size" must be an integer in [1,'),
-        ("tiny-falcon", {"alibi": True}, "attention biases by distance (ALiBi)"),
+        ("tiny-falcon", {"alibi": True}, "biases by distance that are rounded to bfloat16"),
+        ("tiny-bloom", {"apply_residual_connection_post_layernorm": True}, "give the residual"),
+        ("tiny-mpt", {"no_bias": False}, "biases"),
+        ("tiny-mpt", {"expansion_ratio": 2}, "feed-forward blocks of another size"),
+        ("tiny-mpt", {"logit_scale": "inv_sqrt_d_model"}, "a scale of the logits"),
+        ("tiny-mpt", {"attn_config": {"alibi": False}}, "learned positions"),
+        ("tiny-mpt", {"attn_config": {"qk_ln": True}}, "norms of q and k"),
+        ("tiny-mpt", {"attn_config": {"prefix_lm": True}}, "in both directions over prompts"),
+        ("tiny-mpt", {"attn_config": {"clip_qkv": 6}}, '"clip_qkv" is not supported'),
+        ("tiny-mpt", {"attn_config": {"attn_type": "grouped"}}, "another kind of attention"),
+        ("tiny-mpt", {"attn_config": {"alibi_bias_max": 0}}, '"alibi_bias_max" must be'),
+        ("tiny-mpt", {"attn_config": [1]}, '"attn_config" must be a JSON object'),
         (
             "tiny-falcon_new",
             {"num_ln_in_parallel_attn": 3},

@@ -84,6 +84,7 @@ TEST_F(ShardedModelTest, LogitsAreThoseOfOneDevice) {
        R"("num_local_experts": 4, "num_experts_per_tok": 2, "lm_head_bias": true,
           "intermediate_size": 64)"},
       {"GptOssForCausalLM", kGptOssExperts},  // biases of experts, sinks
+      {"BloomForCausalLM", ""},               // slopes of heads
       {"Lfm2ForCausalLM", kConvolution},
       {"BambaForCausalLM", kMamba},                    // a norm over all heads
       {"GraniteMoeHybridForCausalLM", kMambaExperts},  // over those of a group
