@@ -1,4 +1,4 @@
-"""GGUF files of models with images: the text model, and the tower as llama.cpp's converter makes it.
+"""GGUF files of models with images: the text model, and the tower as llama.cpp's converter has it.
 
 Names and keys are those of the package ``gguf``, which is llama.cpp's. Where old converters wrote
 others, as that for LLaVA 1.5 does, the names are here.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,16 @@ TEXTS = {
     "qwen3": "Qwen3ForCausalLM",
     "qwen2_vl": "Qwen2_5_VLForConditionalGeneration",
     "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
+    "qwen3_5_text": "Qwen3_5ForCausalLM",
     "qwen3_vl": "Qwen3VLForConditionalGeneration",
+    "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
 }
+# The names of their files, if they have positions of three numbers.
+ARCHITECTURES = {
+    "qwen2_5_vl": "qwen2vl", "qwen2_vl": "qwen2vl", "qwen3_5_text": "qwen35",
+    "qwen3_vl": "qwen3vl", "qwen3_vl_moe": "qwen3vlmoe",
+}  # fmt: skip
+QWEN3 = ("qwen3_5", "qwen3_vl", "qwen3_vl_moe")
 PROJECTORS = {
     "gemma3": "gemma3",
     "idefics3": "idefics3",
@@ -40,14 +48,23 @@ PROJECTORS = {
     "mistral3": "pixtral",
     "qwen2_5_vl": "qwen2.5vl_merger",
     "qwen2_vl": "qwen2vl_merger",
-    "qwen3_vl": "qwen3vl_merger",
+    **dict.fromkeys(QWEN3, "qwen3vl_merger"),
     "smolvlm": "idefics3",
 }
 _TEXT_PARTS = ("model.language_model.", "model.text_model.")
 
 
-def write_text_gguf(folder: Path, path: Path, *, template: str | None = None) -> Path:
-    """Writes the text model of a folder, in float32. ``template``: "" is none."""
+def write_text_gguf(
+    folder: Path,
+    path: Path,
+    *,
+    template: str | None = None,
+    renamed: Mapping[str, str] | None = None,
+) -> Path:
+    """Writes the text model of a folder, in float32.
+
+    ``template``: that of its chats, if it is another one. ``renamed``: tokens with other names.
+    """
     config = json.loads((folder / "config.json").read_text())
     inner = config["text_config"]
     kind = inner["model_type"].removesuffix("_text") if "vl" in inner["model_type"] else (
@@ -68,21 +85,21 @@ def write_text_gguf(folder: Path, path: Path, *, template: str | None = None) ->
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokenizer["model"]["vocab"]["QQ"] = inner["vocab_size"] - 1
     tokenizer["model"]["merges"] = [["Q", "Q"]]  # of which no GGUF file has none
+    for token in tokenizer["added_tokens"]:
+        token["content"] = (renamed or {}).get(token["content"], token["content"])
     (text / "tokenizer.json").write_text(json.dumps(tokenizer))
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     if template is not None:
         settings["chat_template"] = template
-    if not settings["chat_template"]:
-        del settings["chat_template"]
     (text / "tokenizer_config.json").write_text(json.dumps(settings))
     metadata: Metadata = {}
     sections = (inner.get("rope_parameters") or {}).get("mrope_section")
-    if sections:
-        arch = "qwen3vl" if kind == "qwen3_vl" else "qwen2vl"
-        metadata[f"{arch}.rope.dimension_sections"] = [*sections, 0]
-    if kind == "qwen3_vl":
+    if kind in ARCHITECTURES:
+        assert sections
+        metadata[f"{ARCHITECTURES[kind]}.rope.dimension_sections"] = [*sections, 0]
+    if kind.startswith("qwen3_vl"):
         layers = config["vision_config"]["deepstack_visual_indexes"]
-        metadata["qwen3vl.n_deepstack_layers"] = len(layers)
+        metadata[f"{ARCHITECTURES[kind]}.n_deepstack_layers"] = len(layers)
     return write_gguf(text, path, lambda _: Type.F32, pre="gpt-2", metadata=metadata)
 
 
@@ -185,7 +202,7 @@ def _add_sizes(writer: _Writer, folder: Path, config: dict[str, Any], name: str)
     if name in ("mistral3", "llava-pixtral"):
         eps = 1e-5
     writer.add_vision_attention_layernorm_eps(eps)
-    if name in ("gemma3", "idefics3", "smolvlm", "qwen3_vl", "internvl"):
+    if name in ("gemma3", "idefics3", "smolvlm", "internvl", *QWEN3):
         writer.add_vision_use_gelu(True)
     elif name == "llava":
         writer.add_bool("clip.use_gelu", False)
@@ -210,9 +227,9 @@ def _add_sizes(writer: _Writer, folder: Path, config: dict[str, Any], name: str)
     if "qwen" in name:  # which converters leave to the defaults of their models
         writer.add_vision_min_pixels(images["size"]["shortest_edge"])
         writer.add_vision_max_pixels(images["size"]["longest_edge"])
-    if name == "qwen3_vl":
+    if name in QWEN3:
         writer.add_vision_spatial_merge_size(vision.get("spatial_merge_size", 2))
-        added = vision["deepstack_visual_indexes"]
+        added = vision.get("deepstack_visual_indexes", [])
         writer.add_vision_is_deepstack_layers([i in added for i in range(layers)])
 
 
@@ -236,7 +253,7 @@ def _tensors(
             for frame, ending in enumerate(("", ".1")):
                 yield f"v.patch_embd.weight{ending}", tensor[:, :, frame]
             continue
-        if ".qkv." in hub and name != "qwen3_vl":
+        if ".qkv." in hub and name not in QWEN3:
             for part, piece in zip("qkv", np.split(tensor, 3), strict=True):
                 yield _own_name(names, hub.replace("qkv", part)), piece
             continue
@@ -244,7 +261,7 @@ def _tensors(
             tensor = tensor + np.float32(1)
         if "pixtral" in PROJECTORS[name] and re.search(r"[qk]_proj\.", hub):
             tensor = permute(tensor, heads)
-        if merger := re.match(r"visual\.merger\.(.*)", hub) if name == "qwen3_vl" else None:
+        if merger := re.match(r"visual\.merger\.(.*)", hub) if name in QWEN3 else None:
             yield _qwen3_name(merger[1]), tensor
             continue
         if added := re.match(r"visual\.deepstack_merger_list\.(\d+)\.(.*)", hub):
@@ -290,8 +307,5 @@ def _is_behind(hub: str, vision: dict[str, Any]) -> bool:
 
 
 def _qwen3_name(part: str) -> str:
-    return (
-        part.replace("linear_fc1", "mm.0")
-        .replace("linear_fc2", "mm.2")
-        .replace("norm", "v.post_ln")
-    )
+    module, ending = part.split(".")
+    return {"linear_fc1": "mm.0", "linear_fc2": "mm.2", "norm": "v.post_ln"}[module] + "." + ending

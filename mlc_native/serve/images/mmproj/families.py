@@ -35,7 +35,10 @@ _TEXT_MODELS: Mapping[str, tuple[str, ...]] = {
     "gemma3": ("Gemma3ForCausalLM",),
     "qwen2.5vl_merger": ("Qwen2_5_VLForConditionalGeneration",),
     "qwen2vl_merger": ("Qwen2_5_VLForConditionalGeneration",),
-    "qwen3vl_merger": ("Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"),
+    "qwen3vl_merger": (
+        *("Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"),
+        *("Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM"),
+    ),
 }
 _WITH_POSITIONS = {name for names in _TEXT_MODELS.values() for name in names}
 
