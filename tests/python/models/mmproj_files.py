@@ -60,10 +60,12 @@ def write_text_gguf(
     *,
     template: str | None = None,
     renamed: Mapping[str, str] | None = None,
+    metadata: Metadata | None = None,
 ) -> Path:
     """Writes the text model of a folder, in float32.
 
     ``template``: that of its chats, if it is another one. ``renamed``: tokens with other names.
+    ``metadata`` takes the place of keys of the positions and rows of images.
     """
     config = json.loads((folder / "config.json").read_text())
     inner = config["text_config"]
@@ -92,15 +94,16 @@ def write_text_gguf(
     if template is not None:
         settings["chat_template"] = template
     (text / "tokenizer_config.json").write_text(json.dumps(settings))
-    metadata: Metadata = {}
+    about_images: Metadata = {}
     sections = (inner.get("rope_parameters") or {}).get("mrope_section")
     if kind in ARCHITECTURES:
         assert sections
-        metadata[f"{ARCHITECTURES[kind]}.rope.dimension_sections"] = [*sections, 0]
+        about_images[f"{ARCHITECTURES[kind]}.rope.dimension_sections"] = [*sections, 0]
     if kind.startswith("qwen3_vl"):
         layers = config["vision_config"]["deepstack_visual_indexes"]
-        metadata[f"{ARCHITECTURES[kind]}.n_deepstack_layers"] = len(layers)
-    return write_gguf(text, path, lambda _: Type.F32, pre="gpt-2", metadata=metadata)
+        about_images[f"{ARCHITECTURES[kind]}.n_deepstack_layers"] = len(layers)
+    return write_gguf(text, path, lambda _: Type.F32, pre="gpt-2",
+                      metadata=about_images | (metadata or {}))  # fmt: skip
 
 
 def write_mmproj(

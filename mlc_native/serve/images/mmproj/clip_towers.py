@@ -25,8 +25,10 @@ def gemma3_plan(keys: Keys, text: TextModel) -> TowerPlan:
     factor = keys.integer("projector.scale_factor", 1, MOST_FACTOR, 4)
     side = sizes.side // factor
     if side * factor != sizes.side:
-        keys.file.fail("clip.vision.image_size", f"= {sizes.image} is no multiple of {factor} "
-                                                 "patches")  # fmt: skip
+        keys.file.fail(
+            "clip.vision.projector.scale_factor",
+            f"= {factor} must divide the {sizes.side} patches along an edge of an image",
+        )
     vision = vision_config(keys, sizes) | {"model_type": "siglip_vision_model"}
     vision |= {"vision_use_head": False, "hidden_act": keys.activation(
         "gelu_pytorch_tanh", "gelu_pytorch_tanh", None)}  # fmt: skip

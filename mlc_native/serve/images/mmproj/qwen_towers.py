@@ -148,7 +148,7 @@ def _attention(file: MmprojFile, layer: int, sizes: Sizes) -> list[Weight]:
     """q, k and v are three tensors or one."""
     own, size = f"v.blk.{layer}", sizes.hidden
     owns = [f"{own}.attn_{part}" for part in "qkv"]
-    if f"{own}.attn_qkv.weight" in file.tensors:
+    if not any(f"{each}.weight" in file.tensors for each in owns):
         owns = [f"{own}.attn_qkv"]
     name = f"visual.blocks.{layer}.attn"
     return [
