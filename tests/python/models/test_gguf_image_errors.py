@@ -39,7 +39,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return cache(make)
 
 
-def refused(models: Any, name: str, path: Path, field: str, match: str = "") -> None:
+def refused(models: Any, name: str, path: Path, field: str, match: str = ".") -> None:
     """A LoadError that names the file and the key or tensor."""
     _, model, config = models(name)
     with pytest.raises(LoadError, match=match) as caught:
@@ -96,6 +96,8 @@ OF_FAMILIES: list[tuple[str, str, Any]] = [
     ("llava", "image_grid_pinpoints", [336, 672]),
     ("mistral3", "spatial_merge_size", None),
     ("mistral3", "attention.head_count", 32),
+    ("mistral3", "../rope.freq_base", 1.0),
+    ("mistral3", "../rope.freq_base", [1e4]),
     ("qwen2_5_vl", "n_wa_pattern", None),
     ("qwen2_5_vl", "n_wa_pattern", 0),
     ("qwen2_5_vl", "window_size", 1),
@@ -120,9 +122,10 @@ def test_a_key_that_is_wrong(models: Any, tmp_path: Path, key: str, value: Any) 
 def test_a_key_of_a_family_that_is_wrong(
     models: Any, tmp_path: Path, name: str, key: str, value: Any
 ) -> None:
-    keys = {**KEYS.get(name, {}), VISION + key: value}
+    full = (VISION + key).replace("vision.../", "")
+    keys = {**KEYS.get(name, {}), full: value}
     path = write_mmproj(models(name)[0], name, tmp_path / "mmproj.gguf", keys=keys)
-    refused(models, name, path, VISION + key)
+    refused(models, name, path, full)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -192,7 +195,7 @@ def test_a_wrong_file_beside_a_model_leaves_its_texts(models: Any, tmp_path: Pat
 
 
 def test_a_file_that_changes_before_the_first_image(models: Any, tmp_path: Path) -> None:
-    folder, model, config = models("llava")
+    folder, model, _ = models("llava")
     path = write_mmproj(folder, "llava", tmp_path / "mmproj.gguf")
     with MLCEngine(str(model), "cpu", mmproj=str(path), dtype="float32") as engine:
         path.write_bytes(path.read_bytes()[:-5000])
@@ -201,7 +204,7 @@ def test_a_file_that_changes_before_the_first_image(models: Any, tmp_path: Path)
 
 
 def test_a_vocabulary_without_tokens_around_images(models: Any, tmp_path: Path) -> None:
-    folder, model, _ = models("gemma3")
+    folder = models("gemma3")[0]
     names = {"<end_of_image>": "<end>"}
     path = write_text_gguf(folder, tmp_path / "x.gguf", renamed=names)
     mmproj = write_mmproj(folder, "gemma3", tmp_path / "mmproj.gguf")
@@ -242,11 +245,13 @@ def test_a_file_with_other_bytes(models: Any, tmp_path: Path) -> None:
         for _ in range(rng.choice((1, 1, 4))):
             changed[rng.randrange(3500)] = rng.randrange(256)
         path.write_bytes(changed)
+        error = None
         try:
             image_encoder(model, str(path), config)
-        except LoadError as error:
-            num_refused += 1
-            assert str(path) in str(error)
+        except LoadError as found:
+            error = str(found)
+        num_refused += error is not None
+        assert error is None or str(path) in error
     assert num_refused > 100
 
 

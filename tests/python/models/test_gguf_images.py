@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import sys
 from functools import cache
 from pathlib import Path
@@ -16,8 +17,10 @@ from dense_shapes import QWEN_VISION, VISION
 from families import some_at_night
 from gguf import GGMLQuantizationType as Type
 from gguf_cases import QWEN3_5, QWEN3_VL_MOE
+from gguf_files import write_gguf
 from image_folders import make_image_model, picture
 from image_shapes import CLIP, IMAGE_SHAPES, LLAMA, PIXTRAL
+from make_random_checkpoint import make_checkpoint
 from mmproj_files import write_mmproj, write_text_gguf
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "server"))
@@ -35,6 +38,7 @@ from mlc_native.serve.images.encoder import ImageEncoder
 from mlc_native.serve.images.mmproj.find import image_encoder
 from mlc_native.serve.images.mmproj.tower import MmprojTower
 from mlc_native.serve.images.parts import ImageSource
+from mlc_native.support.regular_file import read_bytes
 
 DEEP = {**VISION, "num_hidden_layers": 3}
 GEMMA3 = IMAGE_SHAPES["image-gemma3"]
@@ -210,6 +214,36 @@ def test_a_norm_behind_the_layers_of_llava_changes_nothing(models: Any, tmp_path
     )
     found = rows_of(encoder_of(model, str(path)), WIDE).rows
     np.testing.assert_array_equal(found, rows_of(encoder_of(model), WIDE).rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "tensors"),
+    [
+        ("llava", {"clip.projector_type": None, "clip.has_llava_projector": True}, {}),
+        ("qwen2_vl", {"clip.vision.feed_forward_length": 0},
+         {"v.position_embd.weight": np.zeros((10, 10))}),
+        ("mistral3", {"clip.rope.freq_base": 1e4}, {}),
+    ],
+)  # fmt: skip
+def test_what_other_converters_write(
+    models: Any, tmp_path: Path, name: str, keys: dict[str, Any], tensors: dict[str, Any]
+) -> None:
+    """Old ones of LLaVA and Qwen2-VL, and that of Mistral's own files."""
+    folder, model = models(name)
+    path = write_mmproj(folder, name, tmp_path / "mmproj.gguf", keys=keys, tensors=tensors)
+    found = rows_of(encoder_of(model, str(path)), WIDE).rows
+    np.testing.assert_array_equal(found, rows_of(encoder_of(model), WIDE).rows)
+
+
+@pytest.mark.parametrize(("layers", "sees_images"), [(6, True), (18, False), (26, False)])
+def test_which_models_of_gemma_3_see_images(tmp_path: Path, layers: int, sees_images: bool) -> None:
+    """Rows of a user's own see each other in these, as in their folders."""
+    kinds = ["full_attention" if i % 6 == 5 else "sliding_attention" for i in range(layers)]
+    overrides = {"num_hidden_layers": layers, "layer_types": kinds, "query_pre_attn_scalar": 32}
+    source = make_checkpoint("tiny-gemma3_text", tmp_path / "source", overrides=overrides)
+    path = write_gguf(source, tmp_path / "x.gguf", lambda _: Type.F32)
+    config = json.loads(read_bytes(path / "config.json", 1 << 20))
+    assert config.get("rows_see_each_other", False) == sees_images
 
 
 @pytest.mark.parametrize("name", ["gemma3", "internvl", "llava", "qwen3_vl"])

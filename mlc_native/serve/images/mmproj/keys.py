@@ -75,6 +75,14 @@ class Keys:
             self.file.fail(key, "does not fit the projector type")
         return found
 
+    def rope_base(self) -> float:
+        """That of positions in images, which some converters write."""
+        key = "clip.rope.freq_base"
+        value = self.file.values.get(key, 1e4)
+        if not isinstance(value, float) or not 1 < value <= 1e12:
+            self.file.fail(key, f"must be a number in (1, 1e12], is {value!r:.40}")
+        return value
+
     def _flag(self, key: str) -> bool:
         value = self.file.values.get(key, False)
         if not isinstance(value, bool):

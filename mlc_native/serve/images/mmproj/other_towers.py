@@ -110,7 +110,7 @@ def pixtral_plan(keys: Keys, text: TextModel) -> TowerPlan:
         "model_type": "pixtral",
         "head_dim": sizes.hidden // sizes.heads,
         "hidden_act": keys.activation(None, "gelu"),
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+        "rope_parameters": {"rope_type": "default", "rope_theta": keys.rope_base()},
     }
     projector = "multi_modal_projector"
     bias = "mm.1.bias" in tensors
