@@ -29,6 +29,7 @@ TEXTS = {
     "qwen3": "Qwen3ForCausalLM",
     "qwen2_vl": "Qwen2_5_VLForConditionalGeneration",
     "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
+    "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
     "qwen3_5_text": "Qwen3_5ForCausalLM",
     "qwen3_vl": "Qwen3VLForConditionalGeneration",
     "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
@@ -36,9 +37,10 @@ TEXTS = {
 # The names of their files, if they have positions of three numbers.
 ARCHITECTURES = {
     "qwen2_5_vl": "qwen2vl", "qwen2_vl": "qwen2vl", "qwen3_5_text": "qwen35",
+    "qwen3_5_moe_text": "qwen35moe",
     "qwen3_vl": "qwen3vl", "qwen3_vl_moe": "qwen3vlmoe",
 }  # fmt: skip
-QWEN3 = ("qwen3_5", "qwen3_vl", "qwen3_vl_moe")
+QWEN3 = ("qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe")
 PROJECTORS = {
     "gemma3": "gemma3",
     "idefics3": "idefics3",

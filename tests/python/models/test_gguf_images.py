@@ -16,12 +16,13 @@ import pytest
 from dense_shapes import QWEN_VISION, VISION
 from families import some_at_night
 from gguf import GGMLQuantizationType as Type
-from gguf_cases import QWEN3_5, QWEN3_VL_MOE
+from gguf_cases import HYBRID_MOE, QWEN3_5, QWEN3_VL_MOE
 from gguf_files import write_gguf
 from image_folders import make_image_model, picture
 from image_shapes import CLIP, IMAGE_SHAPES, LLAMA, PIXTRAL
 from make_random_checkpoint import make_checkpoint
 from mmproj_files import write_mmproj, write_text_gguf
+from model_shapes import SHAPES
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "server"))
 from live_server import CHAT, LiveServer
@@ -93,6 +94,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3_5": {
         "vision_config": {**QWEN_VISION, "depth": 2, "num_position_embeddings": 64},
         "text_config": QWEN3_5,
+    },
+    "qwen3_5_moe": {
+        "vision_config": {**QWEN_VISION, "depth": 2, "num_position_embeddings": 64},
+        "text_config": {**SHAPES["tiny-qwen3_5_moe"]["text_config"], **HYBRID_MOE,
+                        "num_hidden_layers": 4, "layer_types": None},
     },
     "smolvlm": {"vision_config": {**DEEP, "model_type": "smolvlm_vision"}},
 }  # fmt: skip
