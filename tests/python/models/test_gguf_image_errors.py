@@ -81,13 +81,14 @@ COMMON: list[tuple[str, Any]] = [
     (VISION + "image_mean", [0.5, 0.5, math.inf]),
     (VISION + "image_mean", "grey"),
     (VISION + "image_std", [0.5, 0.0, 0.5]),
-    (VISION + "image_std", [1, 1, 1]),
+    (VISION + "image_std", [True, True, True]),
     (VISION + "projector.scale_factor", 3),
     (VISION + "projector.scale_factor", 1 << 16),
 ]
 OF_FAMILIES: list[tuple[str, str, Any]] = [
     ("idefics3", "projector.scale_factor", None),
     ("idefics3", "preproc_image_size", 1),
+    ("idefics3", "preproc_image_size", 1 << 14),
     ("internvl", "preproc_min_tiles", 0),
     ("internvl", "preproc_max_tiles", 1 << 20),
     ("llava", "feature_layer", [1, 2]),
@@ -104,6 +105,8 @@ OF_FAMILIES: list[tuple[str, str, Any]] = [
     ("qwen2_5_vl", "wa_layer_indexes", [1]),
     ("qwen2_5_vl", "spatial_merge_size", 99),
     ("qwen2_5_vl", "image_max_pixels", 1),
+    ("qwen2_5_vl", "image_max_pixels", 1 << 30),
+    ("qwen2_5_vl", "image_min_pixels", 1 << 30),
     ("qwen2_5_vl", "attention.head_count", 16),
     ("qwen3_vl", "is_deepstack_layers", [True]),
     ("qwen3_vl", "is_deepstack_layers", [True, True, True]),
@@ -201,6 +204,18 @@ def test_a_file_that_changes_before_the_first_image(models: Any, tmp_path: Path)
         path.write_bytes(path.read_bytes()[:-5000])
         with pytest.raises(InvalidRequest, match=r'mmproj\.gguf: tensor ".*end of the file'):
             engine.chat.completions.create(messages=CHAT)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_weights_that_are_no_numbers(models: Any, tmp_path: Path, number: float) -> None:
+    folder, model, _ = models("llava")
+    bias = np.full(64, number, np.float32)
+    path = write_mmproj(folder, "llava", tmp_path / "x.gguf", tensors={"mm.2.bias": bias})
+    with (
+        MLCEngine(str(model), "cpu", mmproj=str(path), dtype="float32") as engine,
+        pytest.raises(InvalidRequest, match="must be finite numbers"),
+    ):
+        engine.chat.completions.create(messages=CHAT)
 
 
 def test_a_vocabulary_without_tokens_around_images(models: Any, tmp_path: Path) -> None:

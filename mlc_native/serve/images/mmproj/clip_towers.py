@@ -15,6 +15,7 @@ from mlc_native.serve.images.mmproj.plan import (
 )
 from mlc_native.serve.images.mmproj.weights import Weight, linear, minus_one, norm, vector
 
+_MOST_TILES = 16  # of an image, along an edge
 MOST_FACTOR = 16  # by which the patches along an edge are merged
 
 
@@ -61,7 +62,9 @@ def idefics3_plan(keys: Keys, text: TextModel) -> TowerPlan:
     check_text_size(keys.file, "mm.model.fc.weight", 0, text)
     sizes = Sizes.of_file(keys, text)
     factor = keys.integer("projector.scale_factor", 1, MOST_FACTOR)
-    longest = keys.integer("preproc_image_size", sizes.image, 1 << 14, 4 * sizes.image)
+    longest = keys.integer(
+        "preproc_image_size", sizes.image, _MOST_TILES * sizes.image, 4 * sizes.image
+    )
     vision = vision_config(keys, sizes)
     vision |= {"hidden_act": keys.activation("gelu_pytorch_tanh", "gelu_pytorch_tanh", None)}
     merged = sizes.hidden * factor * factor

@@ -37,12 +37,12 @@ class Keys:
     def colours(self, name: str, low: float) -> list[float]:
         """Three numbers, each more than ``low`` and finite."""
         value = self._value(name, None)
-        if not (
-            isinstance(value, list)
-            and len(value) == 3
-            and all(isinstance(each, float) and low < each < math.inf for each in value)
+        if (
+            not isinstance(value, list)
+            or len(value) != 3
+            or not all(type(each) in (int, float) and low < each < math.inf for each in value)
         ):
-            self._fail(name, "must be a list of three finite numbers", value)
+            self._fail(name, f"must be a list of three finite numbers above {low}", value)
         return value
 
     def flags(self, name: str, count: int) -> list[bool]:

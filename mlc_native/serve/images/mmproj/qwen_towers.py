@@ -18,7 +18,8 @@ from mlc_native.serve.images.mmproj.plan import (
 from mlc_native.serve.images.mmproj.weights import Weight, frames, joined, linear, norm, vector
 
 _WINDOW = 112  # pixels
-_MOST_PIXELS = 1 << 30
+# To which images are enlarged, and at which they remain as they are.
+_MOST_SMALL_PIXELS, _MOST_PIXELS = 1 << 22, 1 << 26
 # Of their models, in pixels: the smallest and the largest that images are made.
 _PIXELS_OF_QWEN2 = (56 * 56, 28 * 28 * 16384)
 _PIXELS_OF_QWEN3 = (1 << 16, 1 << 24)
@@ -168,7 +169,7 @@ def _plan(
     mergers: Sequence[str] = ("mlp.0", "mlp.2"),
 ) -> TowerPlan:
     merged = sizes.hidden * merge * merge
-    least = keys.integer("image_min_pixels", 1, _MOST_PIXELS, pixels[0])
+    least = keys.integer("image_min_pixels", 1, _MOST_SMALL_PIXELS, pixels[0])
     most = keys.integer("image_max_pixels", least, _MOST_PIXELS, max(least, pixels[1]))
     return TowerPlan(
         model_type,
