@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from image_shapes import CLIP, IMAGE_SHAPES, LLAMA, PIXTRAL
 from make_random_checkpoint import make_checkpoint
 from mmproj_files import write_mmproj, write_text_gguf
 from model_shapes import SHAPES
+from test_gguf_tokenizers import train_sentencepiece, write_tokenizer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "server"))
 from live_server import CHAT, LiveServer
@@ -39,7 +41,9 @@ from mlc_native.serve.images.encoder import ImageEncoder
 from mlc_native.serve.images.mmproj.find import image_encoder
 from mlc_native.serve.images.mmproj.tower import MmprojTower
 from mlc_native.serve.images.parts import ImageSource
+from mlc_native.serve.images.tower import Tower
 from mlc_native.support.regular_file import read_bytes
+from mlc_native.tokenizers import Tokenizer
 
 DEEP = {**VISION, "num_hidden_layers": 3}
 GEMMA3 = IMAGE_SHAPES["image-gemma3"]
@@ -313,6 +317,24 @@ def test_a_vocabulary_without_the_image_token(
     assert results[0].prompt_token_ids == results[1].prompt_token_ids
 
 
+@pytest.mark.parametrize("adds_space", [True, False])
+def test_a_vocabulary_of_sentencepiece(models: Any, tmp_path: Path, adds_space: bool) -> None:
+    """As those of Vicuna, which LLaVA 1.5 has, and of Gemma."""
+    _, model = models("llava")
+    core = train_sentencepiece(adds_space)
+    path = write_tokenizer(core, tmp_path / "x.gguf", adds_space=adds_space)
+    source = encoder_of(model).source
+    assert isinstance(source, MmprojTower)
+    tower = Tower(replace(source, model=path))
+    found = tower.encode(WIDE)
+    assert found.text == "<unk>" * ROWS_OF_LLAVA
+    assert tower.image_token_id == 0
+    assert tower.placeholder == "<image>"
+    np.testing.assert_array_equal(found.rows, rows_of(encoder_of(model), WIDE).rows)
+    tokenizer = Tokenizer(path)
+    assert tokenizer.encode(f"ab{found.text}c").count(0) == ROWS_OF_LLAVA
+
+
 # ------------------------------------------------------------------------------- which file it is
 
 
@@ -327,6 +349,7 @@ def test_which_file_is_taken(models: Any, tmp_path: Path, caplog: Any) -> None:
     assert file_of(image_encoder(alone, None, config)) == small
     large = write_mmproj(folder, "llava", tmp_path / "mmproj-F32.gguf")
     assert file_of(image_encoder(alone, None, config)) == large  # the most precise one
+    assert MLCChatConfig.from_folder(tmp_path).model_config_dict == config  # one model is there
     for ending in ("model", "folder"):  # those of other models do not count
         other = models("gemma3")[1].parent / "mmproj-model-f32.gguf"
         (tmp_path / f"mmproj-of-another-{ending}.gguf").write_bytes(other.read_bytes())
