@@ -40,7 +40,7 @@ _TEXT_MODELS: Mapping[str, tuple[str, ...]] = {
         *("Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM"),
     ),
 }
-_WITH_POSITIONS = {name for names in _TEXT_MODELS.values() for name in names}
+_OF_ONE_PROJECTOR = {name for names in _TEXT_MODELS.values() for name in names}
 
 
 def plan_of(file: MmprojFile, text: TextModel) -> TowerPlan:
@@ -73,8 +73,9 @@ def _refuse(file: MmprojFile, key: str, name: object) -> NoReturn:
 
 
 def _check_text_model(file: MmprojFile, key: str, name: str, text: TextModel) -> None:
-    allowed = _TEXT_MODELS.get(name)
-    if text.architecture in (allowed or ()) or (not allowed and text.architecture not in
-                                                _WITH_POSITIONS):  # fmt: skip
-        return
-    file.fail(key, f"= {name!r} is not for a model of the architecture {text.architecture}")
+    if name in _TEXT_MODELS:
+        fits = text.architecture in _TEXT_MODELS[name]
+    else:
+        fits = text.architecture not in _OF_ONE_PROJECTOR
+    if not fits:
+        file.fail(key, f"= {name!r} is not for a model of the architecture {text.architecture}")

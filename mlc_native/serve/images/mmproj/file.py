@@ -71,6 +71,7 @@ class MmprojFile:
 
     Attributes:
         path: where it is.
+        size: in bytes.
         values: of the keys: numbers, booleans, texts and lists.
         tensors: by their names.
 
@@ -83,7 +84,7 @@ class MmprojFile:
         self.values: dict[str, Any] = {}
         self.tensors: dict[str, Tensor] = {}
         with open_regular(path) as file:
-            size = os.fstat(file.fileno()).st_size
+            self.size = size = os.fstat(file.fileno()).st_size
             header = _Header(path, file, size)
             try:
                 self._read(header)

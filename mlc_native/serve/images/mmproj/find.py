@@ -95,7 +95,7 @@ def _beside(model: Path, config: Mapping[str, Any]) -> ImageEncoder | None:
     if not towers:
         logger.warning("images are refused: %s", problem)
         return ImageEncoder(RefusedTower(problem))
-    best = max(towers, key=lambda tower: tower.file.path.stat().st_size)
+    best = max(towers, key=lambda tower: tower.file.size)
     for tower in towers:
         if _own_keys(tower.file) != _own_keys(best.file):
             names = ", ".join(sorted(each.file.path.name for each in towers))

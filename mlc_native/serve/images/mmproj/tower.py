@@ -86,6 +86,7 @@ class MmprojTower:
             raise TowerError(reason[:500]) from error
 
     def _loaded(self) -> TowerParts:
+        import torch
         import transformers
 
         plan = self.plan
@@ -101,6 +102,7 @@ class MmprojTower:
             None,
             config=config,
             state_dict=dict(read_weights(self.file, plan.weights)),
+            dtype=torch.float32,
             output_loading_info=True,
         )
         check_loaded(model, found)
