@@ -93,6 +93,14 @@ class ChatTemplate:
 
         return not shows(probe) and shows([{"type": "text", "text": probe}])
 
+    def shows_images(self, placeholder: str) -> bool:
+        """Whether it writes this text for a part with an image."""
+        image, text = {"type": "image"}, {"type": "text", "text": "mlcnative"}
+        try:
+            return placeholder in self.render([{"role": "user", "content": [image, text]}])
+        except InvalidRequest:
+            return False
+
     def with_source(self, source: str) -> ChatTemplate:
         """Another template for the same model."""
         return ChatTemplate(

@@ -17,6 +17,8 @@ namespace {
 constexpr char kTiedField[] = "tie_word_embeddings";
 // Of a GGUF file's metadata: the norms are stored with the family's norm_weight_offset.
 constexpr char kFoldedNorms[] = "norms_hold_offset";
+// Likewise: what the family's row says where a folder has a tower.
+constexpr char kRowsSeeEachOther[] = "rows_see_each_other";
 
 std::optional<int64_t> OrRequired(int64_t absent) {
   return absent == 0 ? std::nullopt : std::optional<int64_t>(absent);
@@ -475,6 +477,7 @@ ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const Co
   ReadDirections(root, &config);
   config.quantization = FindQuantization(root, fields);
   if (root.Bool(kFoldedNorms, false)) config.norm_weight_offset = 0;
+  if (root.Bool(kRowsSeeEachOther, false)) config.sight = RowSight::kOfImages;
   config.dtype = ReadDType(fields);
   if (!config.dtype) config.dtype = ReadDType(root);
   return config;

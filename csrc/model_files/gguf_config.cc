@@ -8,6 +8,7 @@
 
 #include "model_files/gguf_encoders.h"
 #include "model_files/gguf_families.h"
+#include "model_files/gguf_images.h"
 #include "model_files/gguf_layer_sizes.h"
 #include "model_files/gguf_recurrent_layers.h"
 #include "model_files/gguf_streams.h"
@@ -98,6 +99,7 @@ class ConfigWriter {
     WriteProperties();
     WriteSizes();
     WriteWindows();
+    WriteGgufImages(file_, family_, json_);
     if (family_.adds_one_to_norms) json_.Add("norms_hold_offset", true);
     json_.Add("dtype", parts_.DTypeOfMatrices());
     WriteTokens();
@@ -415,6 +417,7 @@ class ConfigWriter {
     if (!has_one) Add("original_max_position_embeddings", file_.Integer(original));
     json_.Name("rope_scaling").BeginObject();
     json_.Add("rope_type", by_factors ? "longrope" : type == "none" ? "default" : type);
+    WriteGgufImagePositions(file_, family_, json_);
     Add("factor", factor);
     if (has_one && type != "none" && factor.value_or(1) != 1) {
       file_.Fail(Key("rope.scaling.factor"),

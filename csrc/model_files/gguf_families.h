@@ -24,6 +24,14 @@ enum class GgufMamba : uint8_t {
   kAlone,            // in all layers, which have nothing else
 };
 
+// How a family reads the rows of an image.
+enum class GgufImageRows : uint8_t {
+  kAsTokens,
+  kSections,   // positions of three numbers, each of which turns a section of the pairs of a head
+  kInTurns,    // likewise, and they take turns
+  kInOneStep,  // they see each other
+};
+
 struct GgufFamily {
   std::string_view name;          // general.architecture
   std::string_view architecture;  // of config.json
@@ -48,6 +56,7 @@ struct GgufFamily {
   bool has_convolutions = false;  // in layers without KV heads, of which there is a list
   bool is_chunked = false;        // Llama 4 (WriteChunks)
   GgufMamba mamba = GgufMamba::kNone;
+  GgufImageRows image_rows = GgufImageRows::kAsTokens;
   bool is_hybrid = false;  // most layers have linear attention
   // Likewise, those without KV heads, of which there is a list; each channel of the keys has a
   // decay of its own (Kimi Linear).

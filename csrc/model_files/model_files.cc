@@ -28,10 +28,10 @@ bool IsThere(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// "x-00002-of-00003.gguf" is a later part of a split file; "mmproj-x.gguf" reads images for
-// another.
+// "x-00002-of-00003.gguf" is a later part of a split file; "mmproj-x.gguf" and "x-mmproj-f16.gguf"
+// read images for another.
 bool IsModel(const std::string& name) {
-  if (!name.ends_with(kGguf) || name.starts_with("mmproj")) return false;
+  if (!name.ends_with(kGguf) || name.find("mmproj") != std::string::npos) return false;
   constexpr size_t kEnding = sizeof("-00001-of-00001.gguf") - 1;
   const bool is_split = name.size() > kEnding && name.substr(name.size() - 14, 4) == "-of-";
   return !is_split || name.substr(name.size() - kEnding, 6) == "-00001";

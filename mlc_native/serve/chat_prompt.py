@@ -42,7 +42,10 @@ def chat_prompt(
     ]
     if images.model_sees and template.shows_only_parts:
         messages = [_with_parts(message) for message in messages]
-    return template.render(
+    mark = images.mark_for(template)
+    if mark:
+        messages = [_with_marks(message, mark) for message in messages]
+    prompt = template.render(
         messages,
         tools=request.template_tools(),
         documents=request.documents,
@@ -51,6 +54,7 @@ def chat_prompt(
         allow_special_tokens_in_content=request.allow_special_tokens_in_content,
         **(request.chat_template_kwargs or {}),
     )
+    return images.without_marks(prompt, mark) if mark else prompt
 
 
 def _template_of_request(source: str, template: ChatTemplate | None) -> ChatTemplate:
@@ -127,6 +131,15 @@ def _with_parts(message: dict[str, Any]) -> dict[str, Any]:
         return message
     parts = [{"type": "text", "text": content}] if content else []
     return {**message, "content": parts}
+
+
+def _with_marks(message: dict[str, Any], mark: str) -> dict[str, Any]:
+    """A message whose content is a text, with a mark in place of each image."""
+    content = message["content"]
+    if not isinstance(content, list):
+        return message
+    texts = (mark if part["type"] == "image" else part["text"] for part in content)
+    return {**message, "content": "".join(texts)}
 
 
 def _arguments_object(arguments: Any, config: EngineConfig) -> Any:

@@ -37,6 +37,7 @@ from mlc_native.serve.config import (
 from mlc_native.serve.echo_settings import MOCK_ECHO
 from mlc_native.serve.embedding_prompts import EmbeddingPrompts
 from mlc_native.serve.images.encoder import ImageEncoder
+from mlc_native.serve.images.mmproj.find import image_encoder
 from mlc_native.serve.load_report import LoadSummary
 from mlc_native.serve.pair_prompts import PairPrompts
 from mlc_native.support.cuda_build import CudaBuildError, cuda_library
@@ -316,6 +317,7 @@ def prepare_model(
         trust_regexes=config.trust_tokenizer_regexes,
     )
     formats = choose_formats(config, tokenizer, template)
+    encoder = image_encoder(folders[0], config.mmproj, chat_configs[0].model_config_dict)
     prompts = EmbeddingPrompts.of_folder(folders[0])
     # Last, as it may build.
     name, config.model_lib = detect_device(
@@ -333,7 +335,7 @@ def prepare_model(
         prompts,
         ClassLabels.of_folder(folders[0]),
         PairPrompts.of_folder(folders[0], config.classifier_from_token or (), template, prompts),
-        ImageEncoder.of_folder(folders[0]),
+        encoder,
     )
 
 

@@ -130,6 +130,7 @@ struct MLC_NATIVE_API EngineConfig {
   int64_t grammar_cache_bytes = 268435456;   // 256 MiB
   std::string sampling_defaults = "model";
   std::optional<std::string> chat_template;
+  std::optional<std::string> mmproj;
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
   std::vector<std::string> visible_special_tokens;
@@ -385,6 +386,10 @@ void VisitTextFields(Visitor&& visit) {
               "a Jinja template, or the path of a file with one, that renders chats instead of the "
               "model's. For the Python engines and the C API."},
         &EngineConfig::chat_template);
+  visit(Field{"mmproj",
+              "the GGUF file that reads images for a model of a GGUF file, or \"none\". By default "
+              "the one beside the model that has mmproj in its name. For the Python engines."},
+        &EngineConfig::mmproj);
   visit(Field{"tool_call_parser",
               "how answers write calls of tools: a format of docs/tools.md, \"auto\" (that of the "
               "chat template) or \"none\" (calls stay in the content). For the Python engines."},

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
+from mlc_native.conversation import ChatTemplate
 from mlc_native.errors import invalid_request
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest
 from mlc_native.serve.data import Data, EmbeddingData, TokenData
@@ -14,7 +16,7 @@ from mlc_native.serve.images.encoder import ImageEncoder
 from mlc_native.serve.images.parts import ImageSource, check_number_of_images, image_source
 from mlc_native.serve.images.row_cache import EncodedImage
 from mlc_native.template_sandbox import PromptText
-from mlc_native.template_sandbox.prompt_text import joined
+from mlc_native.template_sandbox.prompt_text import joined, joined_by, split
 from mlc_native.tokenizers import Tokenizer
 
 
@@ -47,6 +49,24 @@ class ChatImages:
         self._encoder.check_supported(place)
         self._sources.append(image_source(part, place))
         check_number_of_images(len(self._sources))
+
+    def mark_for(self, template: ChatTemplate) -> str:
+        """A text that stands for an image in a text, for a template that shows texts alone.
+
+        It cannot be guessed, so that no text of a request is taken for it. "": the template shows
+        images itself, or there are none.
+        """
+        if not self or self._encoder is None:
+            return ""
+        source = self._encoder.source
+        if source.inserted is None or source.shows(template.shows_images):
+            return ""
+        return f"image{secrets.token_hex(16)}"
+
+    def without_marks(self, text: str, mark: str) -> str:
+        """A prompt with what the model's own template would write in place of each mark."""
+        assert self._encoder is not None
+        return joined_by(self._encoder.source.inserted or "", split(text, mark))
 
     def add_special_tokens(self, request: ChatCompletionRequest) -> bool:
         """Whether special tokens are put around the prompt, if the template does not write them.

@@ -16,17 +16,24 @@ from mlc_native.serve.images.decoding import decoded_image
 from mlc_native.serve.images.families import FAMILIES, sees_images
 from mlc_native.serve.images.parts import ImageSource
 from mlc_native.serve.images.row_cache import EncodedImage, RowCache
-from mlc_native.serve.images.tower import Tower, TowerError, check_libraries
+from mlc_native.serve.images.tower import (
+    FolderTower,
+    Tower,
+    TowerError,
+    TowerSource,
+    check_libraries,
+)
 from mlc_native.support.json_file import read_optional_json_object
 
 NO_TOKEN = -1  # stands for a row that is of no image
 
 
 class ImageEncoder:
-    """The images of one model folder.
+    """The images of one model.
 
     Attributes:
-        model_type: that of config.json.
+        source: where the tower comes from.
+        model_type: that of its config.json.
         is_supported: whether the model's images are read at all.
         takes_rows: whether the engine that has the model reads rows in place of tokens, which a
             plug-in may not. It is known when the model is loaded, as is ``max_whole_rows``.
@@ -34,16 +41,16 @@ class ImageEncoder:
         cache: the rows of recent images.
     """
 
-    def __init__(self, folder: Path, model_type: str) -> None:
-        self.model_type = model_type
-        self.is_supported = model_type in FAMILIES
+    def __init__(self, source: TowerSource) -> None:
+        self.source = source
+        self.model_type = source.model_type
+        self.is_supported = source.problem is not None or self.model_type in FAMILIES
         self.takes_rows = True
         self.max_whole_rows: int | None = None
         self.cache = RowCache()
-        self._folder = folder
         self._lock = threading.Lock()
         self._tower: Tower | None = None
-        self._problem: str | None = None
+        self._problem = source.problem
 
     @classmethod
     def of_folder(cls, folder: Path) -> ImageEncoder | None:
@@ -57,7 +64,7 @@ class ImageEncoder:
         model_type = config.get("model_type")
         if not sees_images(config) or not isinstance(model_type, str):
             return None
-        return cls(folder, model_type)
+        return cls(FolderTower(folder, model_type))
 
     def check_supported(self, place: str) -> None:
         """Raises InvalidRequest if an image at this place of a request cannot be read."""
@@ -73,6 +80,8 @@ class ImageEncoder:
                 f"{place}: images are not read by this plug-in, which takes no rows in place of "
                 "tokens; texts are",
             )
+        if self._problem is not None:
+            raise self._refused(self._problem)
         check_libraries()
 
     @property
@@ -137,7 +146,7 @@ class ImageEncoder:
             if self._tower is None:
                 check_libraries()
                 try:
-                    self._tower = Tower(self._folder, self.model_type)
+                    self._tower = Tower(self.source)
                 except TowerError as error:
                     self._problem = str(error)
                     raise self._refused(self._problem) from error
@@ -145,7 +154,7 @@ class ImageEncoder:
 
     def _refused(self, problem: str) -> InvalidRequest:
         return invalid_request(
-            "messages", f"the images of this model folder cannot be read: {problem}"
+            "messages", f"the images of this {self.source.name} cannot be read: {problem}"
         )
 
 

@@ -1,4 +1,4 @@
-"""The vision tower and projector of a model folder, and its processor, run by transformers.
+"""The vision tower and projector of a model, and its processor, run by transformers.
 
 torch and transformers are imported when the first image arrives. No code of the folder runs. The
 weights of the language model are not kept, and those of its layers are not read.
@@ -10,10 +10,11 @@ import importlib
 import importlib.util
 import inspect
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from mlc_native.errors import invalid_request
 from mlc_native.serve.images.families import FAMILIES, PIXTRAL, PROCESSORS
@@ -24,7 +25,7 @@ from mlc_native.support.json_file import read_optional_json_object
 EXTRA = 'pip install "mlc_native[images]"'
 _CONFIGS = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
 _LIBRARIES = ("PIL", "torch", "transformers")
-_LOCAL = {"local_files_only": True, "trust_remote_code": False}
+LOCAL = {"local_files_only": True, "trust_remote_code": False}
 _LANGUAGE_MODELS = ("language_model", "text_model")
 _HEAD = "lm_head"
 
@@ -44,40 +45,110 @@ def check_libraries() -> None:
         )
 
 
+@dataclass(frozen=True)
+class TowerParts:
+    """What a tower is made of.
+
+    Attributes:
+        config: of the whole model, of transformers.
+        processor: as of transformers, as far as ``Tower`` calls one.
+        model: of transformers, without its language model.
+        image_token_id: the token whose rows the model takes from images.
+        placeholder: the text of an image in a rendered chat; None: that of the processor.
+    """
+
+    config: Any
+    processor: Any
+    model: Any
+    image_token_id: int
+    placeholder: str | None = None
+
+
+class TowerSource(Protocol):
+    """Where a tower comes from.
+
+    Attributes:
+        model_type: a key of FAMILIES, unless its images are refused.
+        name: what it is, for messages.
+        inserted: what a chat gets for an image where its template shows texts alone; None: such a
+            chat is refused.
+    """
+
+    @property
+    def model_type(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def inserted(self) -> str | None: ...
+    @property
+    def problem(self) -> str | None:
+        """Why its images cannot be read, if that is known before anything is loaded."""
+
+    def shows(self, placeholder_in: Callable[[str], bool]) -> bool:
+        """Whether a chat template shows images. Is given what tells if it writes a text."""
+
+    def load(self) -> TowerParts:
+        """Reads everything. Raises TowerError, or whatever transformers raises."""
+
+
+@dataclass(frozen=True)
+class FolderTower:
+    """The tower of a Hugging Face folder."""
+
+    folder: Path
+    model_type: str
+    name = "model folder"
+    inserted = None
+    problem = None
+
+    def shows(self, placeholder_in: Callable[[str], bool]) -> bool:
+        """Folders have the templates that go with their processors."""
+        return True
+
+    def load(self) -> TowerParts:
+        """Reads processor, tower and projector."""
+        import transformers
+
+        try:
+            config = transformers.AutoConfig.from_pretrained(self.folder, **LOCAL)
+            image_token_id = int(config.image_token_id)
+            processor = load_processor(self.folder, self.model_type, image_token_id)
+            model = _load_model(self.folder, config, whole=FAMILIES[self.model_type].whole)
+        except TowerError:
+            raise
+        except Exception as error:  # transformers raises what it meets in the files
+            reason = str(error).replace(str(self.folder), self.folder.name)  # clients need not know
+            raise TowerError(f"{type(error).__name__}: {reason[:500]}") from error
+        return TowerParts(config, processor, model, image_token_id)
+
+
 class Tower:
-    """Runs the processor and the tower of one folder. Not thread-safe.
+    """Runs a processor and a tower. Not thread-safe.
 
     Attributes:
         placeholder: the text of an image in a rendered chat.
         image_token_id: the token whose rows the model takes from images.
 
     Raises:
-        TowerError: the folder lacks weights or settings, or is of another form.
+        TowerError: the files lack weights or settings, or are of another form.
     """
 
-    def __init__(self, folder: Path, model_type: str) -> None:
+    def __init__(self, source: TowerSource) -> None:
         import transformers
 
         if int(transformers.__version__.partition(".")[0]) < 5:
             raise TowerError(f"transformers 5 is needed, and {transformers.__version__} is there")
-        try:
-            with _quiet():
-                config = transformers.AutoConfig.from_pretrained(folder, **_LOCAL)
-                self.image_token_id = int(config.image_token_id)
-                self._processor = load_processor(folder, model_type, self.image_token_id)
-                self._model = _load_model(folder, config, whole=FAMILIES[model_type].whole)
-        except TowerError:
-            raise
-        except Exception as error:  # transformers raises what it meets in the files
-            reason = str(error).replace(str(folder), folder.name)  # clients need not know it
-            raise TowerError(f"{type(error).__name__}: {reason[:500]}") from error
-        self.placeholder: str = getattr(
+        with _quiet():
+            parts = source.load()
+        self.image_token_id = parts.image_token_id
+        self._processor, self._model = parts.processor, parts.model
+        self._placeholder: str = getattr(
             self._processor, "image_placeholder_token", self._processor.image_token
         )
+        self.placeholder = parts.placeholder or self._placeholder
         names = inspect.signature(self._model.get_image_features).parameters
-        self._merge = (
-            int(config.vision_config.spatial_merge_size) if FAMILIES[model_type].grid else None
-        )
+        is_grid = FAMILIES[source.model_type].grid
+        self._merge = int(parts.config.vision_config.spatial_merge_size) if is_grid else None
         self._inputs = [name for name in names if not name.startswith("vision_feature")]
 
     def encode(self, image: Any, copies: int = 1) -> EncodedImage:
@@ -94,7 +165,7 @@ class Tower:
         # An image on its own, so that nothing about it depends on the others of its request.
         inputs = self._processor(
             images=[image] if copies == 1 else [[image] * copies],
-            text=[self.placeholder * copies],
+            text=[self._placeholder * copies],
             add_special_tokens=False,
             return_text_replacement_offsets=True,
             return_tensors="pt",
@@ -135,15 +206,15 @@ def load_processor(folder: Path, model_type: str, image_token_id: int) -> Any:
 
     name = _processor_name(folder, model_type)
     image_processor = transformers.AutoImageProcessor.from_pretrained(
-        folder, backend="pil", **_LOCAL
+        folder, backend="pil", **LOCAL
     )
     if name == PIXTRAL:
         settings = read_optional_json_object(folder / _CONFIGS[0])
         return PixtralParts(image_processor, settings, image_token_id)
     kind = _processor_class(name)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **_LOCAL)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
     given = {"image_processor": image_processor, "tokenizer": tokenizer}
-    settings, _ = kind.get_processor_dict(folder, **_LOCAL)
+    settings, _ = kind.get_processor_dict(folder, **LOCAL)
     return kind.from_args_and_dict([given.get(name) for name in kind.get_attributes()], settings)
 
 
@@ -177,11 +248,7 @@ def _load_model(folder: Path, config: Any, *, whole: bool) -> Any:
 
     if getattr(config, "quantization_config", None) is not None:
         del config.quantization_config  # towers are stored as they are, or found incomplete below
-    text = config.get_text_config()
-    text.num_hidden_layers = 0
-    text.vocab_size, text.pad_token_id = 1, None  # its embeddings, which are large, do not fit
-    if getattr(text, "layer_types", None) is not None:
-        text.layer_types = []
+    leave_out_layers(config)
     kind: Any = transformers.AutoModelForImageTextToText if whole else transformers.AutoModel
     model, found = kind.from_pretrained(
         folder,
@@ -190,9 +257,24 @@ def _load_model(folder: Path, config: Any, *, whole: bool) -> Any:
         use_safetensors=True,  # other files are pickles
         output_loading_info=True,
         ignore_mismatched_sizes=True,  # which are looked at below
-        **_LOCAL,
+        **LOCAL,
     )
     model = model.model if whole else model
+    check_loaded(model, found)
+    return without_language_model(model)
+
+
+def leave_out_layers(config: Any) -> None:
+    """Makes the config that of a model without layers and embeddings, which are not read."""
+    text = config.get_text_config()
+    text.num_hidden_layers = 0
+    text.vocab_size, text.pad_token_id = 1, None  # its embeddings, which are large, do not fit
+    if getattr(text, "layer_types", None) is not None:
+        text.layer_types = []
+
+
+def check_loaded(model: Any, found: Any) -> None:
+    """Raises TowerError if a weight of the tower was missing, or did not fit."""
     parts = {name for name, _ in model.named_children() if name not in _LANGUAGE_MODELS}
     damaged = sorted(
         str(key)
@@ -205,6 +287,10 @@ def _load_model(folder: Path, config: Any, *, whole: bool) -> Any:
         raise TowerError(
             f"its weights do not fit: {', '.join(damaged[:3]) or found['error_msgs'][0][:300]}"
         )
+
+
+def without_language_model(model: Any) -> Any:
+    """The model, which only makes rows."""
     for name in _LANGUAGE_MODELS:
         if hasattr(model, name):
             setattr(model, name, None)
