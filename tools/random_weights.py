@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import torch
 
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}  # ours to safetensors'
+STORED = {**DTYPES, "uint8": "U8", "int64": "I64"}
 PIECE = 1 << 24  # elements drawn at a time
 
 
@@ -150,7 +151,7 @@ def _write_safetensors(file: BinaryIO, part: list[Weight], generator: torch.Gene
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for w in part:
-        header[w.name] = {"dtype": {**DTYPES, "uint8": "U8", "int64": "I64"}[w.dtype], "shape": w.shape,
+        header[w.name] = {"dtype": STORED[w.dtype], "shape": w.shape,
                           "data_offsets": [end, end + w.num_bytes]}  # fmt: skip
         end += w.num_bytes
     text = json.dumps(header).encode()

@@ -185,11 +185,11 @@ constexpr ArchSpec kFirstRows[] = {
                   .tie_word_embeddings = true}},
 };
 
-constexpr auto kArchitectures = Join(
-    kFirstRows, kGemma3nRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows,
-    kGptRows, kExpertRows, kOtherExpertRows, kWindowExpertRows, kOmniRows, kLlama4Rows, kAfmoeRows,
-    kHybridRows, kConvolutionRows, kMambaRows, kKimiRows, kLagunaRows, kDeepSeekV4Rows,
-    kEncoderRows);
+constexpr auto kArchitectures =
+    Join(kFirstRows, kGemma3nRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows,
+         kOtherDenseRows, kGptRows, kExpertRows, kOtherExpertRows, kWindowExpertRows, kOmniRows,
+         kLlama4Rows, kAfmoeRows, kHybridRows, kConvolutionRows, kMambaRows, kKimiRows, kLagunaRows,
+         kDeepSeekV4Rows, kEncoderRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},

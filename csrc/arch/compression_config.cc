@@ -44,7 +44,8 @@ std::vector<std::string> ReadTypes(const ConfigFields& fields, size_t num_layers
     }
     return types;
   }
-  for (size_t i = 0; i < num_layers; ++i) types.emplace_back(i > 1 && i % 2 == 1 ? kSparse : kHeavy);
+  for (size_t i = 0; i < num_layers; ++i)
+    types.emplace_back(i > 1 && i % 2 == 1 ? kSparse : kHeavy);
   return types;
 }
 
@@ -110,8 +111,8 @@ void ReadCompression(const ConfigFields& fields, ModelConfig& config) {
   compression.out_rank =
       fields.Integer("o_lora_rank", 1024, 1, kMaxDimension / compression.out_groups);
   if (config.num_heads % compression.out_groups != 0) {
-    fields.FailValue("o_groups", "a divisor of \"num_attention_heads\" = " +
-                                     std::to_string(config.num_heads));
+    fields.FailValue("o_groups",
+                     "a divisor of \"num_attention_heads\" = " + std::to_string(config.num_heads));
   }
   KeyChoiceConfig& index = compression.index;
   index.head_dim = fields.Integer("index_head_dim", 128, 1, kMaxDimension);

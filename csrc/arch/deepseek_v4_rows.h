@@ -1,5 +1,6 @@
-// The row of arch_table.cc of DeepSeek V4: compressed attention, hyper-connections, and layers whose
-// tokens have experts of their own. Names are those of the hub, which transformers writes, too.
+// The row of arch_table.cc of DeepSeek V4: compressed attention, hyper-connections, and layers
+// whose tokens have experts of their own. Names are those of the hub, which transformers writes,
+// too.
 #pragma once
 
 #include "arch/tensor_names.h"

@@ -46,7 +46,7 @@ struct LayerConfig {
   bool chooses_keys = false;
   // Of compressed attention: so many tokens become an entry, which later rows see; 0: none do.
   int64_t tokens_per_entry = 0;
-  bool chooses_entries = false;  // rows see those that an index scores best; entries overlap
+  bool chooses_entries = false;    // rows see those that an index scores best; entries overlap
   bool has_token_experts = false;  // each token has experts of its own, in place of a choice
 
   bool reads_other_kv() const { return kv_source != kOwnKv; }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "arch/arch_spec.h"
+#include "arch/attention_config.h"
 #include "arch/draft_layout.h"
 #include "arch/expert_config.h"
 #include "arch/image_models.h"
@@ -41,31 +42,6 @@ struct LatentConfig {
   bool splits_up_projection = false;
 
   int64_t query_dim() const { return plain_dim + rope_dim; }
-};
-
-// A choice of keys: each query attends to the num_chosen keys up to its position that score best by
-// an index, or to all if there are no more. A score is a sum over the heads of the index: that
-// head's weight for the query's row times max(0, q.k), where all heads read one key of head_dim
-// elements for each token. Their first LatentConfig::rope_dim elements are rotated.
-struct KeyChoiceConfig {
-  int64_t num_heads = 0;
-  int64_t head_dim = 0;
-  int64_t num_chosen = 0;
-
-  int64_t queries_size() const { return num_heads * head_dim; }
-};
-
-// Compressed attention (kernels/compression.h): all heads read one key of a token, which is its
-// value, too. Queries come from q_rank numbers; what the heads give is undone of its rotation, and
-// each of out_groups groups of heads becomes out_rank numbers, which kOut reads. The last elements
-// of a head are rotated.
-struct CompressionConfig {
-  int64_t q_rank = 0;
-  int64_t out_groups = 0;
-  int64_t out_rank = 0;
-  KeyChoiceConfig index{};  // of the layers that choose entries, whose keys are entries, too
-
-  int64_t out_size() const { return out_groups * out_rank; }
 };
 
 // Linear attention (the gated delta rule): the sizes of the layers that have it. Each value head
@@ -157,13 +133,6 @@ struct ResidualStreamConfig {
   bool scales_active = true;  // by kStreamScale, for the gate of the layer's input
 };
 
-// Hyper-connections: likewise, but each block of a layer reads a sum of all of them.
-struct HyperConnectionConfig {
-  int64_t count = 0;
-  int64_t rounds = 0;  // of the norms of sums
-  float floor = 0;
-};
-
 // The query at position p is scaled by 1 + strength * log(1 + floor((p + first) / period)).
 struct QueryScaling {
   float strength = 0;  // 0: not at all
@@ -224,9 +193,9 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::vector<RopeConfig> ropes;
   std::vector<LayerConfig> layers;
 
-  std::optional<ExpertConfig> experts;           // of the layers that have them
-  std::optional<LatentConfig> latent;            // num_kv_heads and head_dim are those of pages
-  std::optional<KeyChoiceConfig> key_choice;     // with latent attention
+  std::optional<ExpertConfig> experts;        // of the layers that have them
+  std::optional<LatentConfig> latent;         // num_kv_heads and head_dim are those of pages
+  std::optional<KeyChoiceConfig> key_choice;  // with latent attention
   std::optional<CompressionConfig> compression;
   std::optional<DeltaConfig> delta;              // of the layers with linear attention
   std::optional<ConvolutionConfig> convolution;  // of the layers with a short convolution
@@ -236,7 +205,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::optional<LayerInputConfig> layer_inputs;
   std::optional<ResidualStreamConfig> residual_streams;  // not without layer_inputs
   std::optional<HyperConnectionConfig> hyper_connections;
-  int64_t laurel_rank = 0;                               // 0: layers have no LAuReL
+  int64_t laurel_rank = 0;  // 0: layers have no LAuReL
 
   std::optional<DType> dtype;                // what the folder says of the weights
   std::optional<Quantization> quantization;  // of the stored matrices
@@ -328,9 +297,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
     return latent->q_rank > 0 ? latent->q_rank : num_heads * latent->query_dim();
   }
   int64_t latent_size() const { return query_latent_size() + latent->kv_rank + latent->rope_dim; }
-  int64_t query_up_size() const {
-    return compression ? q_size() : num_heads * latent->query_dim();
-  }
+  int64_t query_up_size() const { return compression ? q_size() : num_heads * latent->query_dim(); }
   int64_t key_value_up_size() const { return num_heads * (latent->plain_dim + latent->value_dim); }
   int64_t values_size() const { return values_size({}); }
   // Of compressed attention: channels of what a token leaves for entries, for those of the index,
@@ -429,10 +396,10 @@ void ReadKeyChoice(const ConfigFields& fields, ModelConfig& config);
 // config.hyper_connections, and what its layers have of both; which layers have experts of their
 // tokens; and the rope of each layer. Requires: the decoder's sizes are known. Throws LoadError.
 //
-// Fields: q_lora_rank, o_groups, o_lora_rank, index_n_heads, index_head_dim, index_topk; layer_types
-// or compress_ratios (0, 4 and 128 tokens per entry); compress_rates, with compress_rate_csa and
-// compress_rate_hca over them; mlp_layer_types or num_hash_layers; hc_mult, hc_sinkhorn_iters,
-// hc_eps.
+// Fields: q_lora_rank, o_groups, o_lora_rank, index_n_heads, index_head_dim, index_topk;
+// layer_types or compress_ratios (0, 4 and 128 tokens per entry); compress_rates, with
+// compress_rate_csa and compress_rate_hca over them; mlp_layer_types or num_hash_layers; hc_mult,
+// hc_sinkhorn_iters, hc_eps.
 void ReadCompression(const ConfigFields& fields, ModelConfig& config);
 // Requires: the ropes are known, too.
 void CheckIndexRope(const ConfigFields& fields, const ModelConfig& config);

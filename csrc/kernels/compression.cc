@@ -13,8 +13,8 @@ namespace mlc_native::kernels {
 namespace {
 
 constexpr int kCopySeen = static_cast<int>(KernelKind::kAttention);
-constexpr int64_t kMostRowsSeen = 16;                // that attend at once
-constexpr size_t kSeenBytes = size_t{32} << 20;      // of what they see, or of one
+constexpr int64_t kMostRowsSeen = 16;            // that attend at once
+constexpr size_t kSeenBytes = size_t{32} << 20;  // of what they see, or of one
 
 // The parts of the workspace: what rows see, K and then V; a table of its pages; sequences.
 struct SeenLayout {
@@ -29,8 +29,8 @@ struct SeenLayout {
     const int64_t most = std::min(s.window, s.max_positions) + s.NumSeen(last);
     pages_per_row = (most + kPageSize - 1) / kPageSize;
     const size_t of_row = KvLayerBytes(s.format, pages_per_row, 1, s.head_dim);
-    num_rows = std::clamp<int64_t>(static_cast<int64_t>(kSeenBytes / (2 * of_row)), 1,
-                                   kMostRowsSeen);
+    num_rows =
+        std::clamp<int64_t>(static_cast<int64_t>(kSeenBytes / (2 * of_row)), 1, kMostRowsSeen);
     pages_bytes = AlignUp(static_cast<size_t>(num_rows) * of_row);
     table_bytes = AlignUp(static_cast<size_t>(num_rows * pages_per_row) * sizeof(int32_t));
     sequences_bytes = AlignUp(static_cast<size_t>(num_rows) * sizeof(AttentionSequence));

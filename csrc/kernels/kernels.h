@@ -249,7 +249,7 @@ struct ActivateArgs {
   float alpha_p = 0.0f;  // of kXielu
   float alpha_n = 0.0f;
   float sharpness = 1.0f;  // of kClampedSwiGlu
-  float limit = 0.0f;  // likewise, and of kClampedSilu
+  float limit = 0.0f;      // likewise, and of kClampedSilu
   const float* x = nullptr;
   int64_t ldx = 0;
   float* out = nullptr;

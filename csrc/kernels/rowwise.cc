@@ -24,8 +24,8 @@ void Run(const CpuKernels& isa, const NormalizeArgs& a, int64_t begin, int64_t e
 }
 
 void Check(const RopeArgs& a) {
-  MLC_CHECK(a.rotary_dim % 2 == 0 && a.rotary_dim <= a.head_dim &&
-            a.ld >= a.heads * a.head_dim && (a.interleaved || !a.backward))
+  MLC_CHECK(a.rotary_dim % 2 == 0 && a.rotary_dim <= a.head_dim && a.ld >= a.heads * a.head_dim &&
+            (a.interleaved || !a.backward))
       << "rotary_dim " << a.rotary_dim << " head_dim " << a.head_dim;
 }
 int64_t Elements(const RopeArgs& a) { return a.heads * a.rotary_dim; }

@@ -1,5 +1,6 @@
 // What run_layers.h asks of an `Ops`, the operations of one device on the rows of one batch, as
-// concepts. An Ops owns no order; it has the memory and the kernels, and keeps these values per row:
+// concepts. An Ops owns no order; it has the memory and the kernels, and keeps these values per
+// row:
 //
 //   residual   the residual stream
 //   input      what a block of the layer reads: the normalized residual. Where the blocks of a

@@ -61,7 +61,7 @@ class KvStorage {
   std::vector<kernels::KvPages> indices_;  // empty where no layer chooses keys
   std::vector<kernels::KvPages> entries_;  // empty without compressed attention
   std::vector<kernels::TokenRows> token_rows_;
-  std::vector<size_t> own_;                // the layers that have pages of their own
+  std::vector<size_t> own_;  // the layers that have pages of their own
   TensorStorage storage_;
   std::unique_ptr<MemoryTouch> touch_;  // of the memory above
 };

@@ -159,9 +159,8 @@ int64_t LinearInputWidth(const ModelConfig& config) {
   }
   if (config.compression) {
     const CompressionConfig& compression = *config.compression;
-    of_latents =
-        std::max(width(compression.q_rank),
-                 compression.out_groups * width(config.q_size() / compression.out_groups));
+    of_latents = std::max(width(compression.q_rank),
+                          compression.out_groups * width(config.q_size() / compression.out_groups));
   }
   const int64_t widest =
       std::max({config.hidden_size, OutputInputWidth(config), config.recurrent_outputs_size(),
@@ -440,25 +439,6 @@ void Transformer::PlaceStateRows(float* data, int64_t max_num_rows) {
   if (!config_.delta || config_.delta->decays_channels()) return;
   buffers_.delta_out_gates = {buffers_.delta_inputs.data + config_.delta->conv_size(),
                               buffers_.delta_inputs.width};
-}
-
-void Transformer::AllocateAdapterRows(int64_t max_num_rows) {
-  int64_t max_rows = 0, max_columns = 0;
-  for (const CpuDecoderWeights::Layer& layer : weights_.layers) {
-    for (const LinearRole role : kLinearRoles) {
-      if (!TakesAdapters(role) || layer.num_experts(role) == 0) continue;
-      const kernels::PackedLinear& w = layer.linear(role).matrix;
-      max_rows = std::max(max_rows, w.n);
-      max_columns = std::max(max_columns, w.k);
-    }
-  }
-  adapter_rows_.Allocate(max_num_rows, max_rows, max_columns);
-}
-
-std::shared_ptr<const AdapterLoader> Transformer::adapter_loader() const {
-  if (weights_.adapter_targets == nullptr) return nullptr;
-  return std::make_shared<CpuAdapterLoader>(weights_.adapter_targets, std::ssize(config_.layers),
-                                            weights_.dtype, *cpu_.isa);
 }
 
 void Transformer::AllocateRecurrent(int64_t num_slots) {

@@ -1,5 +1,5 @@
-// Compressed attention (kernels/compression.h) on the CPU's kernels: the entries of windows that end,
-// which rows choose some of them, and what the heads give.
+// Compressed attention (kernels/compression.h) on the CPU's kernels: the entries of windows that
+// end, which rows choose some of them, and what the heads give.
 #include <algorithm>
 
 #include "models/transformer_ops.h"
@@ -134,8 +134,7 @@ void Transformer::PlaceEntryRows(const ForwardBatch& batch) {
                                            .first_position = sequence.first_position + row,
                                            .block_table = sequence.block_table};
       single_rows_.push_back(one);
-      const bool chooses =
-          (one.first_position + 1) / choice_shape_.step > choice_shape_.num_chosen;
+      const bool chooses = (one.first_position + 1) / choice_shape_.step > choice_shape_.num_chosen;
       (chooses ? choosing_rows_ : other_rows_).push_back(one);
     }
   }

@@ -54,9 +54,9 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
       if (config_.compression) MakeGroups(layer);
       if (config_.gates_attention()) GateAttention(layer);
       NormalizeWithin(layer, NormRole::kAttentionOut, buffers_.attention);
-      return RunLinear(
-          linear, config_.latent || config_.compression ? buffers_.values : buffers_.attention,
-          buffers_.output);
+      return RunLinear(linear,
+                       config_.latent || config_.compression ? buffers_.values : buffers_.attention,
+                       buffers_.output);
     case LinearRole::kGateUp:
       return RunLinear(linear, *input_, buffers_.ffn);
     case LinearRole::kDown:

@@ -153,8 +153,8 @@ class Transformer::Ops {
   // Whether there is a row that attends to chosen keys.
   bool HasChosenKeys() const { return !model_.choosing_rows_.empty(); }
   // Of compressed attention (transformer_entries.cc): the rope of the last elements of heads, which
-  // are `dim` wide; what rows leave for entries, and the entries of windows that end; attention; and
-  // what kOut reads.
+  // are `dim` wide; what rows leave for entries, and the entries of windows that end; attention;
+  // and what kOut reads.
   kernels::RopeArgs RopeOfEnds(size_t layer, const Activations& x, int64_t heads,
                                int64_t dim) const;
   void WriteCompressedKv(size_t layer);

@@ -1,4 +1,5 @@
-// Residual streams and hyper-connections (kernels/residual_streams.h), and LAuReL, on the CPU's kernels.
+// Residual streams and hyper-connections (kernels/residual_streams.h), and LAuReL, on the CPU's
+// kernels.
 #include "models/transformer_ops.h"
 
 namespace mlc_native {

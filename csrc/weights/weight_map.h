@@ -51,11 +51,11 @@ struct WeightSlot {
   size_t parameter = 0;
   int64_t row_offset = 0;
   JoinedPlace joined{};
-  RowsOfTensor part{};     // not together with `joined`
-  PaddedHeads padding{};   // likewise
-  float scale = 1;         // of its values
+  RowsOfTensor part{};       // not together with `joined`
+  PaddedHeads padding{};     // likewise
+  float scale = 1;           // of its values
   int64_t num_integers = 0;  // above 0: the tensor has integers, from 0 up to below this number
-  float row_norm_eps = 0;  // above 0: each row is divided by the root of its mean square and this
+  float row_norm_eps = 0;    // above 0: each row is divided by the root of its mean square and this
   // Tensors that have the last columns, one behind the other; `name` has those before.
   struct Beside {
     std::string name;

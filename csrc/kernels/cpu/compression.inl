@@ -1,9 +1,9 @@
-// The sums of windows of compressed attention (compression.h). Included by cpu/rowwise_kernels.cc
+// The sums of windows of compressed attention (token_windows.h). Included by cpu/rowwise_kernels.cc
 // only.
 #pragma once
 
-#include "kernels/compression.h"
 #include "kernels/cpu/vec_math.inl"
+#include "kernels/token_windows.h"
 
 namespace mlc_native::kernels {
 namespace {

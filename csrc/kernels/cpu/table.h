@@ -6,11 +6,11 @@
 
 #include <cstdint>
 
-#include "kernels/compression.h"
 #include "kernels/delta_rule.h"
 #include "kernels/kernels.h"
 #include "kernels/mamba.h"
 #include "kernels/short_convolution.h"
+#include "kernels/token_windows.h"
 
 namespace mlc_native::kernels {
 

@@ -99,7 +99,8 @@ TEST_P(CompressionTest, EntriesAreTheSumsOfTheirWindows) {
                       .numbers = 2,
                       .weights = channels + 4,
                       .overlaps = overlaps,
-                      .bias = Random(num_tokens * channels, 2)};
+                      .bias = Random(num_tokens * channels, 2),
+                      .ends = {}};
       reference::Matrix want;
       for (const int64_t window : {3, 0, 4, 1}) {
         const int64_t last = (window + 1) * num_tokens - 1;
@@ -131,8 +132,13 @@ TEST_P(CompressionTest, PagesOfTokenRowsAreCopied) {
 
 TEST_P(CompressionTest, WindowsThatDoNotEndAreRefused) {
   const Tokens tokens = MakeTokens(40, 16);
-  Windows windows{.num_tokens = 4, .dim = 8, .numbers = 0, .weights = 8, .bias = Floats(32)};
-  windows.ends = {{tokens.table.data(), 6}};
+  Windows windows{.num_tokens = 4,
+                  .dim = 8,
+                  .numbers = 0,
+                  .weights = 8,
+                  .overlaps = false,
+                  .bias = Floats(32),
+                  .ends = {{tokens.table.data(), 6}}};
   EXPECT_THROW(Sum(Threads(1), tokens, windows), InternalError);
 }
 

@@ -112,7 +112,7 @@ struct MixedRows {
       return Row(data, data + from.columns);
     };
     const auto all = [](const Floats& from) { return Row(from.begin(), from.end()); };
-    return {dim,        count,       rounds,    take(streams), take(x),
+    return {dim,         count,    rounds,    take(streams), take(x),
             take(added), all(mix), all(base), all(scales)};
   }
 };
@@ -121,8 +121,7 @@ class HyperConnectionsTest : public KernelTest {
  protected:
   MixedRows Make(int64_t m, int64_t dim, int64_t count, int64_t rounds) {
     const int64_t width = count * dim + KeptFloats(count);
-    MixedRows rows{m,  dim, count, rounds, {m, width, 3}, {m, dim, 2}, {m, dim, 1},
-                   {}, {},  {}};
+    MixedRows rows{m, dim, count, rounds, {m, width, 3}, {m, dim, 2}, {m, dim, 1}, {}, {}, {}};
     rows.streams.Fill(Random(m * width, 2));
     rows.x.Fill(Random(m * dim, 2));
     rows.added.Fill(Random(m * dim, 2));

@@ -436,17 +436,41 @@ TEST(RunLayers, HyperConnectionsAreAroundEachBlock) {
   }
   CollapsingOps ops;
   RunLayers(weights, ops);
-  EXPECT_EQ(ops.calls,
-            (std::vector<std::string>{
-                "embed", "collapse attention0", "norm in",  //
-                "qkv0", "stream0", "kv0", "attend0", "out0", "expand attention0", "collapse ffn0",
-                "norm ffn",  //
-                "gate_up0", "activate0", "down0", "expand ffn0", "collapse attention1",
-                "norm in",  //
-                "qkv1", "stream1", "kv1", "attend1", "keep", "out1", "expand attention1",
-                "collapse ffn1", "norm ffn",  //
-                "gate_up1", "activate1", "down1", "expand ffn1", "leave", "norm final",
-                "last streams", "head", "keep"}));
+  EXPECT_EQ(ops.calls, (std::vector<std::string>{"embed",
+                                                 "collapse attention0",
+                                                 "norm in",  //
+                                                 "qkv0",
+                                                 "stream0",
+                                                 "kv0",
+                                                 "attend0",
+                                                 "out0",
+                                                 "expand attention0",
+                                                 "collapse ffn0",
+                                                 "norm ffn",  //
+                                                 "gate_up0",
+                                                 "activate0",
+                                                 "down0",
+                                                 "expand ffn0",
+                                                 "collapse attention1",
+                                                 "norm in",  //
+                                                 "qkv1",
+                                                 "stream1",
+                                                 "kv1",
+                                                 "attend1",
+                                                 "keep",
+                                                 "out1",
+                                                 "expand attention1",
+                                                 "collapse ffn1",
+                                                 "norm ffn",  //
+                                                 "gate_up1",
+                                                 "activate1",
+                                                 "down1",
+                                                 "expand ffn1",
+                                                 "leave",
+                                                 "norm final",
+                                                 "last streams",
+                                                 "head",
+                                                 "keep"}));
 }
 
 }  // namespace
