@@ -105,6 +105,8 @@ void CheckIndexRope(const ConfigFields& fields, const ModelConfig& config) {
 
 void ReadCompression(const ConfigFields& fields, ModelConfig& config) {
   if (!config.arch->has_compressed_attention) return;
+  if (config.num_kv_heads != 1) fields.FailValue("num_key_value_heads", "1");
+  fields.Integer("n_shared_experts", 1, 1, 1);
   CompressionConfig compression;
   compression.q_rank = fields.Integer("q_lora_rank", 1024, 1, kMaxDimension);
   compression.out_groups = fields.Integer("o_groups", 8, 1, config.num_heads);

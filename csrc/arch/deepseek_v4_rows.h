@@ -60,12 +60,9 @@ inline constexpr OtherName kV4OtherNames[] = {
 };
 // Layers that only draft.
 inline constexpr std::string_view kV4Ignored[] = {"mtp.", "model.mtp."};
-inline constexpr std::string_view kV4One[] = {"1", "null"};
 inline constexpr std::string_view kV4Silu[] = {"silu", "null"};
 inline constexpr std::string_view kV4No[] = {"false", "null"};
 inline constexpr Requirement kV4Requirements[] = {
-    {"num_key_value_heads", kV4One, "keys of several heads"},
-    {"n_shared_experts", kV4One, "several shared experts"},
     {"hidden_act", kV4Silu, "another activation"},
     {"attention_bias", kV4No, "biases"},
     {"mlp_bias", kV4No, "biases"},
