@@ -84,6 +84,50 @@ _NEMOTRON_EXPERTS = {
     "experts.up_proj": ("experts.{}.up_proj.weight",),
     "experts.down_proj": ("experts.{}.down_proj.weight",),
 }
+# As transformers writes them, too.
+_V4_ENTRIES = {
+    "kv_proj.weight": "wkv.weight", "gate_proj.weight": "wgate.weight",
+    "position_bias": "ape", "kv_norm.weight": "norm.weight",
+}  # fmt: skip
+_DEEPSEEK_V4_NAMES: dict[str, tuple[str, ...]] = {
+    "lm_head.weight": ("head.weight",),
+    "input_layernorm.weight": ("attn_norm.weight",),
+    "post_attention_layernorm.weight": ("ffn_norm.weight",),
+    "mlp.gate.weight": ("ffn.gate.weight",),
+    "mlp.gate.e_score_correction_bias": ("ffn.gate.bias",),
+    "mlp.gate.tid2eid": ("ffn.gate.tid2eid",),
+    "mlp.experts.gate_up_proj": ("ffn.experts.{}.w1.weight", "ffn.experts.{}.w3.weight"),
+    "mlp.experts.down_proj": ("ffn.experts.{}.w2.weight",),
+    **{
+        f"mlp.shared_experts.{own}_proj.weight": (f"ffn.shared_experts.{hub}.weight",)
+        for own, hub in (("gate", "w1"), ("up", "w3"), ("down", "w2"))
+    },
+    **{
+        f"{own}_hc.{part}": (f"hc_{own}_{part}",)
+        for own in ("attn", "ffn")
+        for part in ("fn", "base", "scale")
+    },
+    "self_attn.sinks": ("attn.attn_sink",),
+    "self_attn.q_a_proj.weight": ("attn.wq_a.weight",),
+    "self_attn.q_a_norm.weight": ("attn.q_norm.weight",),
+    "self_attn.q_b_proj.weight": ("attn.wq_b.weight",),
+    "self_attn.kv_proj.weight": ("attn.wkv.weight",),
+    "self_attn.kv_norm.weight": ("attn.norm.weight",),
+    "self_attn.o_a_proj.weight": ("attn.wo_a.weight",),
+    "self_attn.o_b_proj.weight": ("attn.wo_b.weight",),
+    "self_attn.compressor.indexer.q_b_proj.weight": ("attn.indexer.wq_b.weight",),
+    "self_attn.compressor.indexer.scorer.weights_proj.weight": (
+        "attn.indexer.weights_proj.weight",
+    ),
+    **{
+        f"self_attn.compressor.{own}": (f"attn.compressor.{hub}",)
+        for own, hub in _V4_ENTRIES.items()
+    },
+    **{
+        f"self_attn.compressor.indexer.{own}": (f"attn.indexer.compressor.{hub}",)
+        for own, hub in _V4_ENTRIES.items()
+    },
+}
 HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "lfm2_moe": _LFM2_EXPERTS,
     "afmoe": _QWEN_EXPERTS,
@@ -99,6 +143,7 @@ HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "glm4_moe": _QWEN_EXPERTS,
     "deepseek_v3": _QWEN_EXPERTS,
     "deepseek_v32": _QWEN_EXPERTS,
+    "deepseek_v4": _DEEPSEEK_V4_NAMES,
     "glm_moe_dsa": _QWEN_EXPERTS,
     "deepseek_v2": _QWEN_EXPERTS,
     "glm4_moe_lite": _QWEN_EXPERTS,

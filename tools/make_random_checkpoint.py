@@ -27,7 +27,7 @@ import transformers
 from encoder_shapes import ENCODER_SHAPES
 from hub_names import under_hub_names
 from model_shapes import SHAPES
-from random_weights import DTYPES, Weight, in_mxfp4, in_ternary, split, write_weights
+from random_weights import DTYPES, Numbers, Weight, in_mxfp4, in_ternary, split, write_weights
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoConfig,
@@ -159,6 +159,10 @@ def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
     weights = []
     for name, parameter in _stored(model):
         mean, spread = 0.0, std
+        if name.endswith(".tid2eid"):
+            experts = model.config.n_routed_experts
+            weights.append(Numbers(name, list(parameter.shape), "int64", experts, 0))
+            continue
         if scaled and "embed_tokens" in name:
             # Scaled by sqrt(hidden) on entry and tied to the head: at full size every token would
             # predict itself.

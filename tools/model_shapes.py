@@ -148,6 +148,30 @@ SHAPES: dict[str, dict[str, Any]] = {
             "mscale_all_dim": 0.8, "original_max_position_embeddings": 128,
         },
     },
+    # All kinds of layers twice, with windows and entries that end within a page and behind it.
+    "tiny-deepseek_v4": {
+        "model_type": "deepseek_v4", "vocab_size": 261, "hidden_size": 64,
+        "max_position_embeddings": 512, "moe_intermediate_size": 48, "num_hidden_layers": 6,
+        "num_attention_heads": 6, "head_dim": 40, "q_lora_rank": 24, "num_experts_per_tok": 3,
+        "n_routed_experts": 8, "partial_rotary_factor": 0.4, "sliding_window": 21, "o_groups": 3,
+        "o_lora_rank": 20, "index_n_heads": 21, "index_head_dim": 24, "index_topk": 7,
+        "hc_sinkhorn_iters": 4, "swiglu_limit": 1.5, "routed_scaling_factor": 1.7,
+        "tie_word_embeddings": False,
+        "compress_rates": {"compressed_sparse_attention": 4, "heavily_compressed_attention": 24},
+        "layer_types": [
+            "sliding_attention", "heavily_compressed_attention", "compressed_sparse_attention",
+            "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention",
+        ],
+        "mlp_layer_types": ["hash_moe", "moe", "hash_moe", "moe", "moe", "moe"],
+        "rope_parameters": {
+            "main": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.4},
+            "compress": {
+                "rope_type": "yarn", "rope_theta": 1.6e5, "partial_rotary_factor": 0.4,
+                "factor": 8.0, "original_max_position_embeddings": 64, "attention_factor": 1.0,
+                "beta_fast": 32.0, "beta_slow": 1.0,
+            },
+        },
+    },
     "tiny-glm_moe_dsa": {
         "model_type": "glm_moe_dsa", **_TINY, "num_hidden_layers": 4, "num_key_value_heads": 4,
         "q_lora_rank": 48, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import torch
 
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}  # ours to safetensors'
+STORED = {**DTYPES, "uint8": "U8", "int64": "I64"}
 PIECE = 1 << 24  # elements drawn at a time
 
 
@@ -55,6 +56,19 @@ class Bytes(Weight):
         while left > 0:
             piece = torch.empty(min(left, PIECE), dtype=torch.uint8, device=generator.device)
             yield piece.random_(low, high, generator=generator).cpu()
+            left -= piece.numel()
+
+
+@dataclass
+class Numbers(Weight):
+    """A tensor of integers (int64) that are drawn uniformly from [0, mean)."""
+
+    def draw(self, generator: torch.Generator) -> Iterator[torch.Tensor]:
+        """The values in order, in pieces."""
+        left = math.prod(self.shape)
+        while left > 0:
+            piece = torch.empty(min(left, PIECE), dtype=torch.int64, device=generator.device)
+            yield piece.random_(0, int(self.mean), generator=generator).cpu()
             left -= piece.numel()
 
 
@@ -137,7 +151,7 @@ def _write_safetensors(file: BinaryIO, part: list[Weight], generator: torch.Gene
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for w in part:
-        header[w.name] = {"dtype": {**DTYPES, "uint8": "U8"}[w.dtype], "shape": w.shape,
+        header[w.name] = {"dtype": STORED[w.dtype], "shape": w.shape,
                           "data_offsets": [end, end + w.num_bytes]}  # fmt: skip
         end += w.num_bytes
     text = json.dumps(header).encode()

@@ -182,12 +182,14 @@ struct ExpertRule {
   std::string_view scale{};         // of the weights
   std::string_view logit_cap{};     // of the router's logits; 0: none
   std::string_view score_name{};    // "sigmoid", or "softmax" of those chosen; absent: this
+  std::string_view scoring{};       // "sqrtsoftplus", "sigmoid" or "softmax"; absent: the first
   std::string_view combination{};   // with the shared expert: "average" or "sum"; absent: the first
   bool reads_groups = false;        // n_group, topk_group
   bool best_judges = false;         // groups only if topk_method says so, judged by their best one
   bool shared_gate = false;         // the shared expert is weighed by the sigmoid of a logit
   bool biases = false;              // of the router and of the experts
   bool clamped_swiglu = false;      // swiglu_alpha, swiglu_limit
+  bool clamped_silu = false;        // swiglu_limit, absent: 10
   bool scales_inputs = false;       // the weights are of what experts read, not of what they give
   std::string_view first_sparse = "first_k_dense_replace";  // of kBehindFirst
   SparseLayers layers = SparseLayers::kAll;

@@ -125,6 +125,7 @@ struct ArchSpec {
   ExpertRule experts{};
   LatentRule latent{};
   KeyChoiceRule key_choice{};
+  bool has_compressed_attention = false;  // and hyper-connections (ReadCompression)
   // Some layers have linear attention (the gated delta rule): those that layer_types calls
   // "linear_attention", else all but each full_attention_interval-th. Fields: linear_num_key_heads,
   // linear_num_value_heads, linear_key_head_dim, linear_value_head_dim, linear_conv_kernel_dim.

@@ -6,6 +6,7 @@
 #include "arch/afmoe_rows.h"
 #include "arch/arch_spec.h"
 #include "arch/convolution_rows.h"
+#include "arch/deepseek_v4_rows.h"
 #include "arch/dense_rows.h"
 #include "arch/encoder_rows.h"
 #include "arch/expert_rows.h"
@@ -184,10 +185,11 @@ constexpr ArchSpec kFirstRows[] = {
                   .tie_word_embeddings = true}},
 };
 
-constexpr auto kArchitectures = Join(
-    kFirstRows, kGemma3nRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows,
-    kGptRows, kExpertRows, kOtherExpertRows, kWindowExpertRows, kOmniRows, kLlama4Rows, kAfmoeRows,
-    kHybridRows, kConvolutionRows, kMambaRows, kKimiRows, kLagunaRows, kEncoderRows);
+constexpr auto kArchitectures =
+    Join(kFirstRows, kGemma3nRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows,
+         kOtherDenseRows, kGptRows, kExpertRows, kOtherExpertRows, kWindowExpertRows, kOmniRows,
+         kLlama4Rows, kAfmoeRows, kHybridRows, kConvolutionRows, kMambaRows, kKimiRows, kLagunaRows,
+         kDeepSeekV4Rows, kEncoderRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},

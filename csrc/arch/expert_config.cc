@@ -27,6 +27,10 @@ class Reader {
       config.swiglu_limit = static_cast<float>(fields_.Positive("swiglu_limit", 7.0));
       config.swiglu_sharpness = static_cast<float>(fields_.Positive("swiglu_alpha", 1.702));
     }
+    if (rule_.clamped_silu) {
+      config.swiglu_limit = static_cast<float>(fields_.Positive("swiglu_limit", 10.0));
+      config.limits_silu = true;
+    }
     config.shared_gate = rule_.shared_gate && config.shared_ffn_size > 0;
     if (config.shared_ffn_size > 0 && IsMean()) {
       constexpr float kHalf = 0.5f;
@@ -75,11 +79,21 @@ class Reader {
     return !rule_.combination.empty() && !IsSecond(rule_.combination, "average", "sum");
   }
 
+  kernels::RouterScore ReadScoring() const {
+    const std::string field(rule_.scoring);
+    const std::string name = fields_.String(field.c_str(), "sqrtsoftplus");
+    if (name == "sqrtsoftplus") return kernels::RouterScore::kRootSoftplus;
+    if (name == "sigmoid") return kernels::RouterScore::kSigmoid;
+    if (name == "softmax") return kernels::RouterScore::kSoftmax;
+    fields_.FailValue(field.c_str(), "\"sqrtsoftplus\", \"sigmoid\" or \"softmax\"");
+  }
+
   kernels::RouterRule ReadRouter() const {
     kernels::RouterRule router{.score = rule_.score, .judges_logits = rule_.judges_logits};
     if (IsSecond(rule_.score_name, "softmax", "sigmoid")) {
       router.score = kernels::RouterScore::kSigmoid;
     }
+    if (!rule_.scoring.empty()) router.score = ReadScoring();
     // transformers has names of its own for some of them.
     const bool renamed = !fields_.Has(std::string(rule_.num_experts).c_str());
     const bool has_local = fields_.Has("num_local_experts");

@@ -25,6 +25,7 @@ struct ExpertConfig {
   bool scales_inputs = false;   // the weights are of what experts read, not of what they give
   float swiglu_limit = 0;       // of kClampedSwiGlu; 0: the decoder's activation
   float swiglu_sharpness = 1;
+  bool limits_silu = false;  // the limit is of kClampedSilu instead, and of the shared expert, too
 
   int64_t router_rows() const { return router.num_experts + (shared_gate ? 1 : 0); }
 };

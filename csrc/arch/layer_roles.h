@@ -48,6 +48,9 @@ enum class LinearRole : uint8_t {
   // Of experts that read a projection of the input, which has its size in place of hidden's:
   kExpertsIn,   // [latent, hidden]
   kExpertsOut,  // [hidden, latent]: of the weighed sum of what the experts of a row give
+  // Of compressed attention (CompressionConfig):
+  kTokenRows,  // [token row, hidden]: what a token leaves for entries
+  kGroupOut,   // [group, q / groups]: of each group of heads, what kOut reads of what they give
 };
 inline constexpr LinearRole kLinearRoles[] = {
     LinearRole::kQkv,          LinearRole::kOut,           LinearRole::kGateUp,
@@ -58,7 +61,8 @@ inline constexpr LinearRole kLinearRoles[] = {
     LinearRole::kDeltaInputs,  LinearRole::kDeltaGates,    LinearRole::kDeltaOut,
     LinearRole::kDeltaDecays,  LinearRole::kDeltaOutGates, LinearRole::kLayerInputGate,
     LinearRole::kLayerInputUp, LinearRole::kLaurelDown,    LinearRole::kLaurelUp,
-    LinearRole::kExpertsIn,    LinearRole::kExpertsOut};
+    LinearRole::kExpertsIn,    LinearRole::kExpertsOut,    LinearRole::kTokenRows,
+    LinearRole::kGroupOut};
 inline constexpr size_t kNumLinearRoles = std::size(kLinearRoles);
 // Whether a layer has one for each expert, of which a row reads those that it chose.
 constexpr bool IsOfExperts(LinearRole role) {
@@ -75,9 +79,10 @@ constexpr bool IsOfKeyChoice(LinearRole role) {
   return role == LinearRole::kIndexQueries || role == LinearRole::kIndexKeys ||
          role == LinearRole::kIndexWeights;
 }
-// Whether a layer has one for each head.
+// Whether a layer has one for each head, or for each group of them.
 constexpr bool IsOfHeads(LinearRole role) {
-  return role == LinearRole::kHeadKeyUp || role == LinearRole::kHeadValueUp;
+  return role == LinearRole::kHeadKeyUp || role == LinearRole::kHeadValueUp ||
+         role == LinearRole::kGroupOut;
 }
 
 // What a norm is for. A family has some of them.
@@ -93,6 +98,10 @@ enum class NormRole : uint8_t {
   kLaurel,          // of what kLaurelUp gives, likewise
   kStreamRouter,    // of the residual stream that chooses how all of them are mixed
   kIndexKeys,       // [index size]: of what kIndexKeys gives; always a LayerNorm, with a bias
+  // Of compressed attention: of each head of what kQueryUp gives, of entries, and of their index's:
+  kQueryHeads,
+  kEntries,
+  kIndexEntries,
   // Within a block, of what a linear reads:
   kAttentionOut,  // [values]: kOut
   kFfnDown,       // [ffn]: kDown
@@ -103,7 +112,7 @@ enum class NormRole : uint8_t {
   kPostExperts,
   kPostShared,
 };
-inline constexpr size_t kNumNormRoles = 17;
+inline constexpr size_t kNumNormRoles = 20;
 // Whether only layers have it whose experts are beside a block.
 constexpr bool IsOfExpertsBeside(NormRole role) { return role >= NormRole::kRouter; }
 
@@ -119,6 +128,17 @@ enum class VectorRole : uint8_t {
   kStreamPredictions,  // [streams * streams, streams]
   kStreamCorrections,  // [streams, streams]
   kStreamScale,        // [hidden]: of the corrected stream that the layer's input is gated with
+  // Of hyper-connections (likewise), in front of attention and of the feed-forward block:
+  kAttentionMix,        // [mixes, streams * hidden]
+  kAttentionMixBase,    // [mixes]
+  kAttentionMixScales,  // [3]
+  kFfnMix,
+  kFfnMixBase,
+  kFfnMixScales,
+  // Of compressed attention (kernels/compression.h): what is added to the weights of tokens.
+  kEntryBias,       // [tokens, channels]
+  kIndexEntryBias,  // likewise of the index
+  kTokenExperts,    // [vocab, chosen]: the experts of each token, in place of a choice
   // Of layers with states:
   kConvolution,  // [width, channels], the oldest row first: of queries, keys and values, or a short
                  // convolution's
@@ -130,9 +150,12 @@ enum class VectorRole : uint8_t {
   kConvolutionBias,  // [channels]
   kSkip,             // [value heads]: how much of a head's input is added to what it gives
 };
-inline constexpr size_t kNumVectorRoles = 15;
+inline constexpr size_t kNumVectorRoles = 24;
 constexpr bool IsOfStreams(VectorRole role) {
   return role >= VectorRole::kStreamRouter && role <= VectorRole::kStreamScale;
+}
+constexpr bool IsOfHyperConnections(VectorRole role) {
+  return role >= VectorRole::kAttentionMix && role <= VectorRole::kFfnMixScales;
 }
 // Whether it is of layers with states.
 constexpr bool IsOfDelta(VectorRole role) { return role >= VectorRole::kConvolution; }

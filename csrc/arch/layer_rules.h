@@ -44,6 +44,10 @@ struct LayerConfig {
   // Where queries attend to chosen keys: the layer chooses them, and else takes the choice of the
   // last layer in front of it that does.
   bool chooses_keys = false;
+  // Of compressed attention: so many tokens become an entry, which later rows see; 0: none do.
+  int64_t tokens_per_entry = 0;
+  bool chooses_entries = false;    // rows see those that an index scores best; entries overlap
+  bool has_token_experts = false;  // each token has experts of its own, in place of a choice
 
   bool reads_other_kv() const { return kv_source != kOwnKv; }
   // A feed-forward block that every row passes.

@@ -83,7 +83,7 @@ void ReadDirections(const ConfigFields& fields, ModelConfig* config) {
   const bool is_known = !is_of_family || (config->arch->reads_bidirectional && !value->is_string());
   const bool has_chunks = std::ranges::any_of(
       config->layers, [](const LayerConfig& layer) { return layer.window.is_chunk; });
-  if (!is_known || config->has_states() || config->latent || has_chunks) {
+  if (!is_known || config->has_states() || config->latent || config->compression || has_chunks) {
     fields.Fail(is_of_family ? kOfFamily : kOfAll,
                 is_of_family ? "is not supported for this family"
                              : "= false is not supported for this family");
@@ -299,6 +299,7 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
   ReadDistances(fields, config);
   ReadKeyChoice(fields, config);
   ReadLayers(fields, arch, config.layers);
+  ReadCompression(fields, config);
   ReadDelta(fields, config);
   ReadShortConvolutions(fields, config);
   ReadMamba(fields, config);
@@ -312,6 +313,7 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
   const SequenceLengths lengths{.max_positions = config.max_positions, .longest = longest};
   const RopedDims dims{.full = RopedDim(config, 0), .local = RopedDim(config, 1)};
   config.ropes = ReadRopes(fields, arch, dims, lengths);
+  CheckIndexRope(fields, config);
   if (arch.reads_layer_thetas) ReadLayerThetas(fields, config.ropes, config.layers);
   config.max_positions = ExactPositions(config.ropes, lengths);
   config.tie_word_embeddings = fields.Bool(kTiedField, arch.defaults.tie_word_embeddings);

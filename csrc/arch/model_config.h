@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "arch/arch_spec.h"
+#include "arch/attention_config.h"
 #include "arch/distance_config.h"
 #include "arch/draft_layout.h"
 #include "arch/expert_config.h"
@@ -42,18 +43,6 @@ struct LatentConfig {
   bool splits_up_projection = false;
 
   int64_t query_dim() const { return plain_dim + rope_dim; }
-};
-
-// A choice of keys: each query attends to the num_chosen keys up to its position that score best by
-// an index, or to all if there are no more. A score is a sum over the heads of the index: that
-// head's weight for the query's row times max(0, q.k), where all heads read one key of head_dim
-// elements for each token. Their first LatentConfig::rope_dim elements are rotated.
-struct KeyChoiceConfig {
-  int64_t num_heads = 0;
-  int64_t head_dim = 0;
-  int64_t num_chosen = 0;
-
-  int64_t queries_size() const { return num_heads * head_dim; }
 };
 
 // Linear attention (the gated delta rule): the sizes of the layers that have it. Each value head
@@ -206,9 +195,10 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::vector<RopeConfig> ropes;
   std::vector<LayerConfig> layers;
 
-  std::optional<ExpertConfig> experts;           // of the layers that have them
-  std::optional<LatentConfig> latent;            // num_kv_heads and head_dim are those of pages
-  std::optional<KeyChoiceConfig> key_choice;     // with latent attention
+  std::optional<ExpertConfig> experts;        // of the layers that have them
+  std::optional<LatentConfig> latent;         // num_kv_heads and head_dim are those of pages
+  std::optional<KeyChoiceConfig> key_choice;  // with latent attention
+  std::optional<CompressionConfig> compression;
   std::optional<DeltaConfig> delta;              // of the layers with linear attention
   std::optional<ConvolutionConfig> convolution;  // of the layers with a short convolution
   std::optional<MambaConfig> mamba;              // of the layers with Mamba-2
@@ -216,7 +206,8 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   AttentionGates attention_gates = AttentionGates::kNone;
   std::optional<LayerInputConfig> layer_inputs;
   std::optional<ResidualStreamConfig> residual_streams;  // not without layer_inputs
-  int64_t laurel_rank = 0;                               // 0: layers have no LAuReL
+  std::optional<HyperConnectionConfig> hyper_connections;
+  int64_t laurel_rank = 0;  // 0: layers have no LAuReL
 
   std::optional<DType> dtype;                // what the folder says of the weights
   std::optional<Quantization> quantization;  // of the stored matrices
@@ -272,6 +263,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
     return q_size(layer) + (layer.has_own_kv() ? 2 * kv_size(layer) : 0);
   }
   int64_t values_size(const LayerConfig& layer) const {
+    if (compression) return compression->out_size();
     return latent ? num_heads * latent->value_dim : q_size(layer);
   }
   // The last layer that has keys and values of its own, or a state.
@@ -303,12 +295,24 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   // Of latent attention: columns of kQkv's output that queries come from, all of them, those of
   // kQueryUp's, of what would make all keys and values, and of all values.
   int64_t query_latent_size() const {
+    if (compression) return compression->q_rank;
     return latent->q_rank > 0 ? latent->q_rank : num_heads * latent->query_dim();
   }
   int64_t latent_size() const { return query_latent_size() + latent->kv_rank + latent->rope_dim; }
-  int64_t query_up_size() const { return num_heads * latent->query_dim(); }
+  int64_t query_up_size() const { return compression ? q_size() : num_heads * latent->query_dim(); }
   int64_t key_value_up_size() const { return num_heads * (latent->plain_dim + latent->value_dim); }
-  int64_t values_size() const { return latent ? num_heads * latent->value_dim : q_size(); }
+  int64_t values_size() const { return values_size({}); }
+  // Of compressed attention: channels of what a token leaves for entries, for those of the index,
+  // and all numbers and weights of both.
+  int64_t entry_channels(const LayerConfig& layer) const {
+    return (layer.chooses_entries ? 2 : 1) * head_dim;
+  }
+  int64_t index_channels() const { return 2 * compression->index.head_dim; }
+  int64_t token_row_size(const LayerConfig& layer) const {
+    if (layer.tokens_per_entry == 0) return 0;
+    return 2 * (entry_channels(layer) + (layer.chooses_entries ? index_channels() : 0));
+  }
+  const KeyChoiceConfig& index() const { return compression ? compression->index : *key_choice; }
   // How many linears of the role the layer has: 0, 1, or one of each expert.
   int64_t num_linears(const LayerConfig& layer, LinearRole role) const;
   int64_t linear_rows(const LayerConfig& layer, LinearRole role) const;
@@ -395,6 +399,18 @@ void ReadKeyChoice(const ConfigFields& fields, ModelConfig& config);
 //
 // Fields: alibi_bias_max; relative_attention_num_buckets, relative_attention_max_distance.
 void ReadDistances(const ConfigFields& fields, ModelConfig& config);
+
+// Of a family with arch.has_compressed_attention, sets config.compression and
+// config.hyper_connections, and what its layers have of both; which layers have experts of their
+// tokens; and the rope of each layer. Requires: the decoder's sizes are known. Throws LoadError.
+//
+// Fields: q_lora_rank, o_groups, o_lora_rank, index_n_heads, index_head_dim, index_topk;
+// layer_types or compress_ratios (0, 4 and 128 tokens per entry); compress_rates, with
+// compress_rate_csa and compress_rate_hca over them; mlp_layer_types or num_hash_layers; hc_mult,
+// hc_sinkhorn_iters, hc_eps.
+void ReadCompression(const ConfigFields& fields, ModelConfig& config);
+// Requires: the ropes are known, too.
+void CheckIndexRope(const ConfigFields& fields, const ModelConfig& config);
 
 // Of a family with arch.is_falcon, sets which norms the layers have, and whether their blocks are
 // parallel. Throws LoadError.

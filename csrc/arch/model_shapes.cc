@@ -64,14 +64,19 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
     case LinearRole::kExpertsOut:
       return layer.has_experts && experts->latent_size > 0 ? 1 : 0;
     case LinearRole::kQueryUp:
-      return latent && latent->q_rank > 0 && layer.attends() ? 1 : 0;
+      return (compression || (latent && latent->q_rank > 0)) && layer.attends() ? 1 : 0;
     case LinearRole::kHeadKeyUp:
     case LinearRole::kHeadValueUp:
       return latent && layer.attends() ? num_heads : 0;
-    case LinearRole::kIndexQueries:
     case LinearRole::kIndexKeys:
-    case LinearRole::kIndexWeights:
       return layer.chooses_keys ? 1 : 0;
+    case LinearRole::kIndexQueries:
+    case LinearRole::kIndexWeights:
+      return layer.chooses_keys || layer.chooses_entries ? 1 : 0;
+    case LinearRole::kTokenRows:
+      return layer.tokens_per_entry > 0 ? 1 : 0;
+    case LinearRole::kGroupOut:
+      return compression ? compression->out_groups : 0;
     case LinearRole::kLayerInputGate:
     case LinearRole::kLayerInputUp:
       return layer_inputs ? 1 : 0;
@@ -86,6 +91,7 @@ int64_t ModelConfig::linear_rows(const LayerConfig& layer, LinearRole role) cons
   switch (role) {
     case LinearRole::kQkv:
       if (latent) return latent_size();
+      if (compression) return compression->q_rank + kv_size(layer);
       return attention_gates_size(layer) + qkv_size(layer) -
              (layer.keys_are_values ? kv_size(layer) : 0);
     case LinearRole::kGateUp:
@@ -126,11 +132,15 @@ int64_t ModelConfig::linear_rows(const LayerConfig& layer, LinearRole role) cons
     case LinearRole::kHeadValueUp:
       return latent->value_dim;
     case LinearRole::kIndexQueries:
-      return key_choice->queries_size();
+      return index().queries_size();
     case LinearRole::kIndexKeys:
-      return key_choice->head_dim;
+      return index().head_dim;
     case LinearRole::kIndexWeights:
-      return key_choice->num_heads;
+      return index().num_heads;
+    case LinearRole::kTokenRows:
+      return token_row_size(layer);
+    case LinearRole::kGroupOut:
+      return compression->out_rank;
   }
   return 0;
 }
@@ -149,7 +159,10 @@ int64_t ModelConfig::linear_columns(const LayerConfig& layer, LinearRole role) c
     case LinearRole::kLaurelDown:
     case LinearRole::kIndexKeys:
     case LinearRole::kIndexWeights:
+    case LinearRole::kTokenRows:
       return hidden_size;
+    case LinearRole::kGroupOut:
+      return q_size(layer) / compression->out_groups;
     case LinearRole::kLaurelUp:
       return laurel_rank;
     case LinearRole::kExpertGateUp:
@@ -172,7 +185,7 @@ int64_t ModelConfig::linear_columns(const LayerConfig& layer, LinearRole role) c
       return experts->shared_ffn_size;
     case LinearRole::kQueryUp:
     case LinearRole::kIndexQueries:
-      return latent->q_rank;
+      return compression ? compression->q_rank : latent->q_rank;
     case LinearRole::kHeadValueUp:
       return latent->kv_rank;
     case LinearRole::kHeadKeyUp:
@@ -208,6 +221,9 @@ bool ModelConfig::has_norm(const LayerConfig& layer, NormRole role) const {
   if (role == NormRole::kQ && latent) return latent->q_rank > 0 && layer.attends();
   if (role == NormRole::kPostLayerInput) return layer_inputs.has_value();
   if (role == NormRole::kIndexKeys) return layer.chooses_keys;
+  if (role == NormRole::kQueryHeads) return layer.attends();
+  if (role == NormRole::kEntries) return layer.tokens_per_entry > 0;
+  if (role == NormRole::kIndexEntries) return layer.chooses_entries;
   if (IsOfExpertsBeside(role)) return layer.has_experts;
   if (role == NormRole::kAttentionOut) return layer.attends();
   if (role == NormRole::kFfnDown) return layer.has_dense_ffn();
@@ -235,7 +251,8 @@ bool ModelConfig::has_norms_within() const {
 
 std::vector<int64_t> ModelConfig::norm_shape(const LayerConfig& layer, NormRole role) const {
   if (role == NormRole::kV) return {head_dim_of(layer)};
-  if (role == NormRole::kIndexKeys) return {key_choice->head_dim};
+  if (role == NormRole::kIndexKeys || role == NormRole::kIndexEntries) return {index().head_dim};
+  if (role == NormRole::kQueryHeads || role == NormRole::kEntries) return {head_dim};
   if (role == NormRole::kAttentionOut || role == NormRole::kFfnDown) {
     return {norm_within_size(layer, role)};
   }
@@ -248,6 +265,7 @@ std::vector<int64_t> ModelConfig::norm_shape(const LayerConfig& layer, NormRole 
     case QkNorm::kPerHeadOwnWeight:
       return {heads, size};
     case QkNorm::kLatents:
+      if (compression) return {role == NormRole::kQ ? compression->q_rank : size};
       return {role == NormRole::kQ ? latent->q_rank : latent->kv_rank};
     case QkNorm::kPerHead:
     case QkNorm::kNone:

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "mlc_native/data.h"
 #include "support/error.h"
@@ -210,6 +211,27 @@ struct RopeReader {
   }
 };
 
+// Of compressed attention: that of layers without entries, then that of layers with some. The
+// parameters may have an object for each, else they are those of the second one, whose magnitude
+// is 1.
+template <typename Read>
+std::vector<RopeConfig> ReadCompressedRopes(const ConfigFields& fields, const ArchSpec& arch,
+                                            double default_theta, const Read& read) {
+  constexpr char kMain[] = "main", kOther[] = "compress";
+  const ConfigFields params = RopeParameters(fields, arch);
+  const double theta = fields.Positive("compress_rope_theta", 160000.0);
+  if (params.HasObject(kMain) && params.HasObject(kOther)) {
+    return {read(params.Object(kMain), default_theta), read(params.Object(kOther), theta)};
+  }
+  RopeConfig main = read(fields.Object("none"), default_theta);
+  RopeConfig other = read(params, theta);
+  other.theta = theta;
+  if (other.scaling == RopeScaling::kYarn) {
+    other.attention_factor = params.Positive("attention_factor", 1.0);
+  }
+  return {std::move(main), std::move(other)};
+}
+
 bool IsByLayerType(const ConfigFields& params) {
   return params.HasObject("full_attention") || params.HasObject("sliding_attention");
 }
@@ -232,6 +254,11 @@ std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& ar
   };
   const double default_theta =
       fields.Positive(std::string(arch.rope_theta_field).c_str(), arch.defaults.rope_theta);
+  if (arch.has_compressed_attention) {
+    return ReadCompressedRopes(fields, arch, default_theta, [&](const auto& rope, double theta) {
+      return read(rope, dims.full, theta);
+    });
+  }
   if (!arch.local_rope) {
     const ConfigFields params = RopeParameters(fields, arch);
     if (IsByLayerType(params)) {

@@ -52,6 +52,9 @@ enum class Rows : uint8_t {
   kIndexQueries,  // of layers that choose the keys of each query
   kIndexKeys,
   kIndexWeights,
+  kEntryChannels,  // of compressed attention, of entries and of those of the index
+  kIndexChannels,
+  kGroupOut,  // one for each group of heads, all in one tensor
   kLayerInput,
   kLaurel,
   kQkvOfGroups,     // of each KV head: the q heads that read it, its k and its v

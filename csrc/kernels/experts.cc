@@ -57,6 +57,13 @@ class RowRouter {
     Finish(weights - rule_.num_chosen);
   }
 
+  // Writes the weights of experts that are chosen already, which may be there several times.
+  void Weigh(const float* logits, const int32_t* experts, float* weights) {
+    Score(logits);
+    for (int64_t i = 0; i < rule_.num_chosen; ++i) weights[i] = scores_[experts[i]];
+    Finish(weights);
+  }
+
  private:
   float Capped(float logit) const {
     const float cap = rule_.logit_cap;
@@ -67,6 +74,13 @@ class RowRouter {
     if (rule_.score == RouterScore::kSigmoid) {
       for (int64_t i = 0; i < rule_.num_experts; ++i) {
         scores_[i] = 1.0f / (1.0f + std::exp(-Capped(logits[i])));
+      }
+      return;
+    }
+    if (rule_.score == RouterScore::kRootSoftplus) {
+      for (int64_t i = 0; i < rule_.num_experts; ++i) {
+        const float x = logits[i];
+        scores_[i] = std::sqrt(std::max(x, 0.0f) + std::log1p(std::exp(-std::fabs(x))));
       }
       return;
     }
@@ -171,6 +185,7 @@ void ExpertChoices::Resize(int64_t max_rows, const RouterRule& rule) {
 void Route(const Cpu& cpu, const RouterRule& rule, const RouteArgs& args, ExpertChoices* choices) {
   MLC_CHECK(rule.IsValid()) << rule.num_chosen << " of " << rule.num_experts << " experts";
   MLC_CHECK(args.ld >= rule.num_experts);
+  MLC_CHECK(args.table == nullptr || rule.score != RouterScore::kSparseMixer);
   MLC_CHECK(args.m * rule.num_chosen <= static_cast<int64_t>(choices->experts.size())) << args.m;
   const int64_t elements = kElementsPerExpert * rule.num_experts;
   if (cpu.profile != nullptr) {
@@ -184,7 +199,13 @@ void Route(const Cpu& cpu, const RouterRule& rule, const RouteArgs& args, Expert
     for (int64_t row = begin; row < end; ++row) {
       int32_t* const experts = choices->experts.data() + row * rule.num_chosen;
       float* const weights = choices->weights.data() + row * rule.num_chosen;
-      router.Choose(args.logits + row * args.ld, args.correction, experts, weights);
+      const float* const logits = args.logits + row * args.ld;
+      if (args.table != nullptr) {
+        std::copy_n(args.table + args.ids[row] * rule.num_chosen, rule.num_chosen, experts);
+        router.Weigh(logits, experts, weights);
+      } else {
+        router.Choose(logits, args.correction, experts, weights);
+      }
       for (int64_t i = 0; args.scales != nullptr && i < rule.num_chosen; ++i) {
         weights[i] *= args.scales[experts[i]];
       }

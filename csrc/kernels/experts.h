@@ -29,7 +29,7 @@ struct LinearGroup {
 // The experts of some rows. A choice is a pair of a row and an expert; its place is its position
 // when all choices are sorted by expert and then by row.
 struct ExpertChoices {
-  std::vector<int32_t> experts;     // [m, num_chosen], ascending
+  std::vector<int32_t> experts;     // [m, num_chosen], ascending, or those of a table
   std::vector<float> weights;       // [m, num_chosen]
   std::vector<int32_t> places;      // [m, num_chosen]
   std::vector<int32_t> rows;        // [m * num_chosen], by place
@@ -47,6 +47,10 @@ struct RouteArgs {
   // kSparseMixer.
   const float* correction = nullptr;
   const float* scales = nullptr;  // [num_experts]: of the weights, at last; null: none
+  // The experts of a row are those of its id, [ids, num_chosen], in place of a choice; null: no. An
+  // expert may be there several times. Not for kSparseMixer.
+  const int32_t* table = nullptr;
+  const int32_t* ids = nullptr;  // [m]
 };
 // Requires: `choices` has room for m rows.
 MLC_NATIVE_PRIVATE_API void Route(const Cpu& cpu, const RouterRule& rule, const RouteArgs& args,

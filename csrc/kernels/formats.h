@@ -118,6 +118,7 @@ constexpr int64_t KvElementBytes(KvFormat format) {
 //   kClampedSwiGlu  with a gate g and u, which is cut to [-limit, limit]: (u + 1) h / (1 +
 //   e^(-sharpness
 //                 h)) for h = min(g, limit)
+//   kClampedSilu    likewise: u h / (1 + e^-h); on the CPU alone
 enum class Activation : uint8_t {
   kSilu,
   kGeluTanh,
@@ -126,6 +127,7 @@ enum class Activation : uint8_t {
   kClampedSwiGlu,
   kGelu,
   kRelu,
+  kClampedSilu,
 };
 
 }  // namespace mlc_native::kernels

@@ -40,6 +40,7 @@ enum class KernelKind : uint8_t {
   kSpread,
   kCut,
   kStreams,
+  kCompress,
   kEmbedding,
   kSoftCap,
   kRoute,

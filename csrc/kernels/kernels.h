@@ -198,6 +198,7 @@ struct RopeArgs {
   const float* cos = nullptr;          // [max_position, rotary_dim / 2]
   const float* sin = nullptr;
   bool interleaved = false;
+  bool backward = false;  // by the negative angles; interleaved alone
 };
 void Rope(const Cpu& cpu, const RopeArgs& args);
 
@@ -249,7 +250,7 @@ struct ActivateArgs {
   float alpha_p = 0.0f;  // of kXielu
   float alpha_n = 0.0f;
   float sharpness = 1.0f;  // of kClampedSwiGlu
-  float limit = 0.0f;
+  float limit = 0.0f;      // likewise, and of kClampedSilu
   const float* x = nullptr;
   int64_t ldx = 0;
   float* out = nullptr;
@@ -297,7 +298,7 @@ MLC_NATIVE_PRIVATE_API void SoftCap(const Cpu& cpu, const MatrixView& x,
 // lie block_bytes apart; each page is laid out as in kv_format.h. The heads are the outer dimension
 // because attention reads the pages of one head after another, so that consecutive pages are
 // contiguous in memory. With blocks, pages that no sequence has used yet take no memory. Without
-// v_pages there are keys alone, which are written and copied as such.
+// v_pages there are keys alone, and without k_pages values, which are written and copied as such.
 struct KvPages {
   KvFormat format = KvFormat::kFloat32;
   int64_t kv_heads = 0;

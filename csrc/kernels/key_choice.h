@@ -25,6 +25,8 @@ struct KeyChoiceShape {
   int64_t num_chosen = 0;
   int64_t heads = 0;     // of the index
   int64_t head_dim = 0;  // likewise
+  // Only the last of so many positions has a key. Keys are numbered, and those chosen are numbers.
+  int64_t step = 1;
   // Of the keys and values that are attended to, which are of one head: a key [rope | latent] and
   // a value [latent | rope], with the same elements.
   KvFormat format = KvFormat::kFloat32;
@@ -34,8 +36,8 @@ struct KeyChoiceShape {
 // For both calls, aligned to kPackedAlignment.
 MLC_NATIVE_PRIVATE_API size_t KeyChoiceWorkspaceBytes(const KeyChoiceShape& shape);
 
-// Rows that choose, each a sequence of one row whose first_position is at least shape.num_chosen:
-// rows in front of these have no more keys than they may attend to.
+// Rows that choose, each a sequence of one row that has more than shape.num_chosen keys up to its
+// position: rows in front of these have no more than they may attend to.
 using ChoosingRows = std::span<const AttentionSequence>;
 
 struct ChooseKeysArgs {
@@ -45,7 +47,7 @@ struct ChooseKeysArgs {
   int64_t ld_weights = 0;
   ChoosingRows rows;
   void* workspace = nullptr;
-  int32_t* chosen = nullptr;  // [rows, num_chosen]: positions, ascending
+  int32_t* chosen = nullptr;  // [rows, num_chosen]: positions (numbers), ascending
 };
 // Requires: the keys of the rows themselves have been written to `index`.
 MLC_NATIVE_PRIVATE_API void ChooseKeys(const Cpu& cpu, const KeyChoiceShape& shape,

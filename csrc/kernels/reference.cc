@@ -93,13 +93,18 @@ double Activated(double x, const ActivationShape& shape) {
       const double gate = std::min(x, shape.limit);
       return gate / (1 + std::exp(-shape.sharpness * gate));
     }
+    case Activation::kClampedSilu: {
+      const double gate = std::min(x, shape.limit);
+      return gate / (1 + std::exp(-gate));
+    }
   }
   return 0;
 }
 
 double Factor(double up, const ActivationShape& shape) {
-  if (shape.activation != Activation::kClampedSwiGlu) return up;
-  return std::clamp(up, -shape.limit, shape.limit) + 1;
+  const bool adds_one = shape.activation == Activation::kClampedSwiGlu;
+  if (!adds_one && shape.activation != Activation::kClampedSilu) return up;
+  return std::clamp(up, -shape.limit, shape.limit) + (adds_one ? 1 : 0);
 }
 
 }  // namespace

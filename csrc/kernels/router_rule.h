@@ -14,7 +14,8 @@ inline constexpr int64_t kMaxExperts = 1024;
 //   kSparseMixer  The experts are chosen one after the other, each with the greatest logit that is
 //                 left. Its weight is its probability among those left whose logits are near
 //                 (relative to their size, within twice `jitter`).
-enum class RouterScore : uint8_t { kSoftmax, kSigmoid, kSparseMixer };
+//   kRootSoftplus An expert's score is the root of the softplus of its logit. On the CPU alone.
+enum class RouterScore : uint8_t { kSoftmax, kSigmoid, kSparseMixer, kRootSoftplus };
 
 // How a router chooses num_chosen of num_experts. Of equal experts, the lower one is better.
 struct RouterRule {

@@ -24,7 +24,8 @@ void Run(const CpuKernels& isa, const NormalizeArgs& a, int64_t begin, int64_t e
 }
 
 void Check(const RopeArgs& a) {
-  MLC_CHECK(a.rotary_dim % 2 == 0 && a.rotary_dim <= a.head_dim && a.ld >= a.heads * a.head_dim)
+  MLC_CHECK(a.rotary_dim % 2 == 0 && a.rotary_dim <= a.head_dim && a.ld >= a.heads * a.head_dim &&
+            (a.interleaved || !a.backward))
       << "rotary_dim " << a.rotary_dim << " head_dim " << a.head_dim;
 }
 int64_t Elements(const RopeArgs& a) { return a.heads * a.rotary_dim; }
@@ -130,8 +131,14 @@ void Check(const StreamStep& a) {
   MLC_CHECK(s.count >= 2 && s.count <= kMaxStreams && s.active >= 0 && s.active < s.count)
       << s.active << " of " << s.count;
   MLC_CHECK(a.dim > 0 && s.step >= a.dim && s.ld >= a.dim) << "dim " << a.dim;
+  if (!IsOfHyperConnections(a.op)) return;
+  MLC_CHECK(s.step == a.dim && s.ld >= s.count * a.dim + KeptFloats(s.count) && a.rounds >= 1)
+      << "dim " << a.dim << " ld " << s.ld;
 }
 int64_t Elements(const StreamStep& a) {
+  const int64_t all = a.streams.count * a.dim;
+  if (a.op == StreamOp::kCollapse) return (NumMixes(a.streams.count) + 2) * all;
+  if (a.op == StreamOp::kExpand || a.op == StreamOp::kLeave) return (a.streams.count + 2) * all;
   const bool mixes_all = a.op == StreamOp::kPredict;
   return (mixes_all ? a.streams.count + 2 : 4) * a.streams.count * a.dim;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "arch/model_config.h"
+#include "kernels/compression.h"
 #include "kernels/kernels.h"
 #include "mlc_native/detail/page.h"
 #include "support/memory_touch.h"
@@ -29,10 +30,14 @@ class KvStorage {
   static int64_t BytesPerToken(const ModelConfig& config, kernels::KvFormat format);
 
   int64_t num_pages() const { return num_pages_; }
-  // Without pages where the layer has no keys and values.
+  // Without pages where the layer has no keys and values. A layer with entries has no k_pages.
   const kernels::KvPages& layer(size_t i) const { return layers_[i]; }
-  // The keys of its index, if the layer chooses keys; their v_pages are null.
+  // The keys of its index, if the layer chooses keys or entries; their v_pages are null.
   const kernels::KvPages& index(size_t i) const { return indices_[i]; }
+  // The entries of a layer with compressed attention, without k_pages, and what its tokens leave
+  // for them.
+  const kernels::KvPages& entries(size_t i) const { return entries_[i]; }
+  const kernels::TokenRows& token_rows(size_t i) const { return token_rows_[i]; }
   void CopyPages(std::span<const PageCopy> copies);
 
   // The last page that is about to be written. Pages are used in ascending order, and a step that
@@ -44,6 +49,9 @@ class KvStorage {
   void WaitForMemory();  // until what has been begun is provided
 
  private:
+  // Of what follows the keys and values. Returns where it ends.
+  std::byte* PlaceIndices(const ModelConfig& config, kernels::KvFormat format, std::byte* data);
+  std::byte* PlaceEntries(const ModelConfig& config, kernels::KvFormat format, std::byte* data);
   void Provide(int64_t page);  // and more
 
   int64_t num_pages_ = 0;
@@ -51,7 +59,9 @@ class KvStorage {
   int64_t block_bytes_ = 0;  // of kKvBlockPages pages of all layers, which lie together
   std::vector<kernels::KvPages> layers_;   // those of a layer that reads another's are the other's
   std::vector<kernels::KvPages> indices_;  // empty where no layer chooses keys
-  std::vector<size_t> own_;                // the layers that have pages of their own
+  std::vector<kernels::KvPages> entries_;  // empty without compressed attention
+  std::vector<kernels::TokenRows> token_rows_;
+  std::vector<size_t> own_;  // the layers that have pages of their own
   TensorStorage storage_;
   std::unique_ptr<MemoryTouch> touch_;  // of the memory above
 };

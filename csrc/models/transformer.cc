@@ -52,8 +52,9 @@ int64_t ExpertWidth(const ModelConfig& config) {
   return std::max(chosen, shared) + (shared > 0 ? config.hidden_size : 0) + experts.latent_size;
 }
 
-// Floats per row of what latent attention makes q, k and v of.
+// Floats per row of what latent or compressed attention makes q, k and v of.
 int64_t LatentWidth(const ModelConfig& config) {
+  if (config.compression) return config.compression->q_rank + config.kv_size();
   if (!config.latent) return 0;
   return config.latent_size() + (config.latent->q_rank > 0 ? config.query_up_size() : 0);
 }
@@ -63,6 +64,15 @@ int64_t IndexWidth(const ModelConfig& config) {
   if (!config.key_choice) return 0;
   const KeyChoiceConfig& choice = *config.key_choice;
   return choice.queries_size() + choice.head_dim + choice.num_heads;
+}
+
+// Floats per row of what compressed attention makes entries of, and finds them with.
+int64_t EntryWidth(const ModelConfig& config) {
+  if (!config.compression) return 0;
+  const KeyChoiceConfig& index = config.compression->index;
+  const int64_t of_tokens =
+      config.Widest([&](const LayerConfig& layer) { return config.token_row_size(layer); });
+  return of_tokens + config.head_dim + index.head_dim + index.queries_size() + index.num_heads;
 }
 
 // Floats per row of the gates of linear attention, or of the keys and queries of Mamba-2.
@@ -90,6 +100,10 @@ int64_t DeltaWidth(const ModelConfig& config) {
 
 // Floats per row of all residual streams, where there are several.
 int64_t StreamsWidth(const ModelConfig& config) {
+  if (config.hyper_connections) {
+    const int64_t count = config.hyper_connections->count;
+    return count * config.hidden_size + kernels::KeptFloats(count);
+  }
   return config.residual_streams ? config.residual_streams->count * config.hidden_size : 0;
 }
 
@@ -105,7 +119,7 @@ int64_t LaurelWidth(const ModelConfig& config) {
 // Floats per row of what attention and the feed-forward block work on, one after the other.
 int64_t BlockWidth(const ModelConfig& config) {
   const int64_t attention = GatesWidth(config) + QkvWidth(config) + QueryWidth(config) +
-                            LatentWidth(config) + IndexWidth(config);
+                            LatentWidth(config) + IndexWidth(config) + EntryWidth(config);
   const int64_t gate = config.layer_inputs ? 2 * config.layer_inputs->size : 0;
   const int64_t beside = config.arch->attends_beside_mamba ? attention : 0;
   return std::max({attention, OutputInputWidth(config), beside + DeltaWidth(config),
@@ -142,6 +156,11 @@ int64_t LinearInputWidth(const ModelConfig& config) {
     const LatentConfig& latent = *config.latent;
     of_latents = std::max(width(latent.q_rank),
                           config.num_heads * width(std::max(latent.plain_dim, latent.kv_rank)));
+  }
+  if (config.compression) {
+    const CompressionConfig& compression = *config.compression;
+    of_latents = std::max(width(compression.q_rank),
+                          compression.out_groups * width(config.q_size() / compression.out_groups));
   }
   const int64_t widest =
       std::max({config.hidden_size, OutputInputWidth(config), config.recurrent_outputs_size(),
@@ -182,6 +201,8 @@ Transformer::Transformer(ModelConfig config, CpuDecoderWeights weights, kernels:
     distances_ = kernels::PadDistances(buckets.Entries({weights_.distances, count}), num_heads,
                                        buckets.Reach());
   }
+  if (config_.compression) GroupHeads();
+  ReadTokenExperts();
   DescribeMetadata();
 }
 
@@ -240,6 +261,11 @@ void Transformer::DescribeMetadata() {
   if (config_.key_choice) {
     metadata_.workspace_bytes_per_token +=
         config_.key_choice->num_chosen * static_cast<int64_t>(sizeof(int32_t));
+  }
+  if (config_.compression) {
+    metadata_.workspace_bytes_per_token +=
+        (config_.compression->index.num_chosen + 1) * static_cast<int64_t>(sizeof(int32_t)) +
+        static_cast<int64_t>(sizeof(kernels::AttentionSequence));
   }
   metadata_.workspace_bytes_per_sequence =
       (config_.vocab_size + OwnStateWidth(config_)) * static_cast<int64_t>(sizeof(float));
@@ -308,7 +334,13 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
     choice_bytes = kernels::KeyChoiceWorkspaceBytes(choice_shape_);
     chosen_.resize(static_cast<size_t>(max_num_rows * config_.key_choice->num_chosen));
   }
-  size_t bytes = attention_bytes + delta_bytes + choice_bytes + kernels::kLinearReadsBehind;
+  if (config_.compression) {
+    AllocateEntries(max_num_rows);
+    choice_bytes = kernels::KeyChoiceWorkspaceBytes(ShapeOfIndex());
+  }
+  const size_t entry_bytes = config_.compression ? EntryBytes() : 0;
+  size_t bytes =
+      attention_bytes + delta_bytes + choice_bytes + entry_bytes + kernels::kLinearReadsBehind;
   for (const Wanted& w : wanted)
     bytes += kernels::AlignUp(static_cast<size_t>(w.rows * w.width) * sizeof(float));
   workspace_ = TensorStorage(bytes, "prefill_chunk_size");
@@ -319,6 +351,8 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
   data += delta_bytes;
   buffers_.choice_workspace = data;
   data += choice_bytes;
+  buffers_.entry_workspace = data;
+  data += entry_bytes;
   for (const Wanted& w : wanted) {
     *w.activations = {reinterpret_cast<float*>(data), w.width};
     data += kernels::AlignUp(static_cast<size_t>(w.rows * w.width) * sizeof(float));
@@ -335,7 +369,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
     delta_sequences_.resize(static_cast<size_t>(max_num_rows));
     delta_writes_.reserve(static_cast<size_t>(max_num_rows));
   }
-  if (config_.key_choice) {
+  if (config_.key_choice || config_.compression) {
     choosing_rows_.reserve(static_cast<size_t>(max_num_rows));
     other_rows_.reserve(static_cast<size_t>(max_num_rows));
   }
@@ -382,6 +416,7 @@ void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
     buffers_.values = {data, config_.values_size()};
     if (config_.key_choice) PlaceIndex(latents + max_num_rows * LatentWidth(config_), max_num_rows);
   }
+  if (config_.compression) PlaceEntryBlock(data, max_num_rows);
   if (!config_.experts) return;
   const ExpertConfig& experts = *config_.experts;
   buffers_.shared = {data, config_.hidden_size};
@@ -417,25 +452,6 @@ void Transformer::PlaceStateRows(float* data, int64_t max_num_rows) {
   if (!config_.delta || config_.delta->decays_channels()) return;
   buffers_.delta_out_gates = {buffers_.delta_inputs.data + config_.delta->conv_size(),
                               buffers_.delta_inputs.width};
-}
-
-void Transformer::AllocateAdapterRows(int64_t max_num_rows) {
-  int64_t max_rows = 0, max_columns = 0;
-  for (const CpuDecoderWeights::Layer& layer : weights_.layers) {
-    for (const LinearRole role : kLinearRoles) {
-      if (!TakesAdapters(role) || layer.num_experts(role) == 0) continue;
-      const kernels::PackedLinear& w = layer.linear(role).matrix;
-      max_rows = std::max(max_rows, w.n);
-      max_columns = std::max(max_columns, w.k);
-    }
-  }
-  adapter_rows_.Allocate(max_num_rows, max_rows, max_columns);
-}
-
-std::shared_ptr<const AdapterLoader> Transformer::adapter_loader() const {
-  if (weights_.adapter_targets == nullptr) return nullptr;
-  return std::make_shared<CpuAdapterLoader>(weights_.adapter_targets, std::ssize(config_.layers),
-                                            weights_.dtype, *cpu_.isa);
 }
 
 void Transformer::AllocateRecurrent(int64_t num_slots) {

@@ -13,6 +13,7 @@
 
 #include "arch/model_config.h"
 #include "arch/rope.h"
+#include "kernels/compression.h"
 #include "kernels/experts.h"
 #include "kernels/kernel_profile.h"
 #include "kernels/key_choice.h"
@@ -71,7 +72,10 @@ class Transformer : public Model {
     Activations index_queries;  // of a choice of keys, as the next two
     Activations index_keys;
     Activations index_weights;
-    Activations values;        // in the memory of qkv
+    Activations values;      // in the memory of qkv
+    Activations token_rows;  // of compressed attention: what the rows leave for entries,
+    Activations entries;     // the entries of windows that end, and their index's
+    Activations index_entries;
     Activations delta_inputs;  // of linear attention, in the memory of qkv, as what follows
     Activations delta_gates;
     Activations delta_decays;     // of channels of the keys
@@ -99,12 +103,22 @@ class Transformer : public Model {
     void* attention_workspace = nullptr;
     void* delta_workspace = nullptr;
     void* choice_workspace = nullptr;  // of a choice of keys
+    void* entry_workspace = nullptr;   // of compressed attention
   };
 
   // What makes the keys and values of each head of a layer with latent attention.
   struct HeadMatrices {
     std::vector<kernels::PackedLinear> keys;
     std::vector<kernels::PackedLinear> values;
+  };
+
+  // The windows of compressed attention that end in a batch, of the layers whose rows choose
+  // entries, and of those whose rows see all.
+  struct EndingWindows {
+    kernels::EntryShape shape;
+    std::vector<kernels::WindowEnd> ends;
+    std::vector<int32_t> first_positions;  // of the windows
+    std::vector<int64_t> slots;            // of their last tokens
   };
 
   void DescribeMetadata();
@@ -125,6 +139,19 @@ class Transformer : public Model {
   kernels::DistanceBias distance_bias() const;
   // Which rows attend to chosen keys, and which to all.
   void PlaceChoosingRows(const ForwardBatch& batch);
+  // Of compressed attention: sizes, memory, and what ends and chooses in a batch.
+  void ReadTokenExperts();
+  void GroupHeads();
+  size_t EntryBytes() const;
+  void AllocateEntries(int64_t max_num_rows);
+  void PlaceEntryBlock(float* data, int64_t max_num_rows);
+  void PlaceEntryRows(const ForwardBatch& batch);
+  void AddEndingWindows(const SequenceSlice& slice, const kernels::AttentionSequence& sequence);
+  kernels::EntryShape ShapeOfEntries(bool chosen) const;
+  kernels::KeyChoiceShape ShapeOfIndex() const;
+  EndingWindows& WindowsOf(const LayerConfig& layer) {
+    return layer.chooses_entries ? sparse_windows_ : heavy_windows_;
+  }
   void CheckRecurrentSlots(const ForwardBatch& batch) const;
   // Which states of a layer the sequences read and write.
   void PlaceStates(const ForwardBatch& batch, size_t layer);
@@ -168,6 +195,15 @@ class Transformer : public Model {
   std::vector<int32_t> chosen_;
   std::vector<kernels::AttentionSequence> choosing_rows_;  // each is a sequence of its own
   std::vector<kernels::AttentionSequence> other_rows_;
+  // Of compressed attention: all rows, each a sequence of its own, and, in choosing_rows_ and
+  // other_rows_, those that have more entries than they attend to, and the others.
+  std::vector<kernels::AttentionSequence> single_rows_;
+  EndingWindows sparse_windows_;
+  EndingWindows heavy_windows_;
+  // By layer: the matrices of the groups of heads, and the experts of each token, or none.
+  std::vector<std::vector<kernels::PackedLinear>> group_matrices_;
+  std::vector<std::vector<int32_t>> token_experts_;
+  std::vector<int32_t> last_ids_;  // the tokens of last_rows_, of a model with such experts
   RecurrentStorage recurrent_;
   std::vector<kernels::DeltaSequence> delta_sequences_;
   std::vector<kernels::DeltaWrite> delta_writes_;

@@ -8,12 +8,16 @@
 namespace mlc_native {
 
 void Transformer::Ops::ChooseExperts(size_t layer) {
+  const std::vector<int32_t>* const table =
+      config_.layers[layer].has_token_experts ? &model_.token_experts_[layer] : nullptr;
   kernels::Route(model_.cpu_, config_.experts->router,
                  {.logits = buffers_.router.data,
                   .ld = buffers_.router.width,
                   .m = num_rows_,
                   .correction = model_.weights_.layers[layer].vector(VectorRole::kCorrection),
-                  .scales = model_.weights_.layers[layer].vector(VectorRole::kExpertScales)},
+                  .scales = model_.weights_.layers[layer].vector(VectorRole::kExpertScales),
+                  .table = table == nullptr ? nullptr : table->data(),
+                  .ids = has_last_rows_ ? model_.last_ids_.data() : batch_.token_ids.data()},
                  &choices_);
 }
 

@@ -34,6 +34,7 @@ LogitsView Transformer::Forward(const ForwardBatch& batch) {
   adapter_rows_.Place(batch.sequences, weights_.adapter_targets.get());
   if (config_.has_states()) CheckRecurrentSlots(batch);
   if (config_.key_choice) PlaceChoosingRows(batch);
+  if (config_.compression) PlaceEntryRows(batch);
   ChooseLastRows(batch);
   Ops ops(*this, batch);
   RunLayers(weights_, ops);
@@ -62,7 +63,7 @@ void Transformer::Ops::Embed() {
   if (config_.draft_head) return JoinTokensAndStates();
   GatherEmbeddings(buffers_.residual);
   if (config_.layer_inputs) MakeLayerInputs();
-  if (config_.residual_streams) SpreadStreams();
+  if (config_.residual_streams || config_.hyper_connections) SpreadStreams();
 }
 
 void Transformer::Ops::GatherEmbeddings(const Activations& out) {
@@ -200,7 +201,8 @@ void Transformer::Ops::ActivateRows(const Activations& x, int64_t ffn, int64_t n
                              .m = num_rows,
                              .ffn = ffn};
   if (config_.experts->swiglu_limit > 0) {
-    args.activation = kernels::Activation::kClampedSwiGlu;
+    args.activation = config_.experts->limits_silu ? kernels::Activation::kClampedSilu
+                                                   : kernels::Activation::kClampedSwiGlu;
     args.sharpness = config_.experts->swiglu_sharpness;
     args.limit = config_.experts->swiglu_limit;
   }
@@ -295,6 +297,7 @@ void Transformer::Ops::GateAttention(size_t layer) {
 }
 
 void Transformer::Ops::RotateAndWriteKv(size_t layer) {
+  if (config_.compression) return WriteCompressedKv(layer);
   const Activations& qkv = buffers_.qkv;
   const LayerConfig& sizes = config_.layers[layer];
   float* k = qkv.data + config_.q_size(sizes);
@@ -344,6 +347,7 @@ void Transformer::Ops::Attend(size_t layer) {
       .sequences = sequences.data(),
       .num_sequences = std::ssize(sequences),
       .workspace = buffers_.attention_workspace};
+  if (config_.compression) return AttendToEntries(layer, args);
   kernels::PagedAttention(model_.cpu_, model_.kv_.layer(layer), args);
   if (!HasChosenKeys()) return;
   kernels::AttendToChosen(model_.cpu_, model_.choice_shape_, model_.kv_.layer(layer), args,

@@ -47,12 +47,15 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
   const LayerLinear linear{layer, role};
   switch (role) {
     case LinearRole::kQkv:
-      return RunLinear(linear, *input_, config_.latent ? buffers_.latents : GatedQkv(layer));
+      return RunLinear(linear, *input_,
+                       config_.latent || config_.compression ? buffers_.latents : GatedQkv(layer));
     case LinearRole::kOut:
       if (config_.latent) MakeValues(layer);
+      if (config_.compression) MakeGroups(layer);
       if (config_.gates_attention()) GateAttention(layer);
       NormalizeWithin(layer, NormRole::kAttentionOut, buffers_.attention);
-      return RunLinear(linear, config_.latent ? buffers_.values : buffers_.attention,
+      return RunLinear(linear,
+                       config_.latent || config_.compression ? buffers_.values : buffers_.attention,
                        buffers_.output);
     case LinearRole::kGateUp:
       return RunLinear(linear, *input_, buffers_.ffn);
@@ -104,6 +107,9 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kIndexKeys:
     case LinearRole::kIndexWeights:
       break;  // run by MakeHeads, MakeValues and ChooseKeys
+    case LinearRole::kTokenRows:
+    case LinearRole::kGroupOut:
+      break;  // run by WriteEntries and MakeGroups
   }
   MLC_CHECK(false) << static_cast<int>(role);
 }

@@ -5,7 +5,8 @@
 // transformer_forward.cc (a layer), transformer_linears.cc (its products), transformer_experts.cc
 // (its experts), transformer_latent.cc (latent attention), transformer_key_choice.cc (a choice of
 // keys), transformer_delta.cc (linear attention), transformer_layer_inputs.cc (inputs of layers),
-// transformer_streams.cc (residual streams and LAuReL), transformer_states.cc (hidden states) and
+// transformer_streams.cc (residual streams and LAuReL), transformer_entries.cc (compressed
+// attention), transformer_states.cc (hidden states) and
 // transformer_draft.cc (the entry of a draft head). Lives as long as the forward.
 #pragma once
 
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <span>
 
+#include "models/decoder_ops.h"
 #include "models/transformer.h"
 
 namespace mlc_native {
@@ -56,6 +58,9 @@ class Transformer::Ops {
   void CorrectStreams(size_t layer);
   void AddToStreams(const NormWeights<const float*>& norm);
   void JoinStreams();
+  void CollapseStreams(size_t layer, StreamReader block);
+  void ExpandStreams(size_t layer, StreamReader block);
+  void LeaveStreams();
   void AddLaurel(size_t layer);
   bool HasParallelBlocks() const { return config_.parallel_blocks; }
   size_t last_writer() const { return model_.last_writer_; }
@@ -107,6 +112,7 @@ class Transformer::Ops {
   // Of a decoder with residual streams (transformer_streams.cc): the streams from the embeddings.
   void SpreadStreams();
   kernels::StreamStep StepOfStreams(kernels::StreamOp op) const;
+  kernels::StreamStep MixStep(kernels::StreamOp op) const;
   // Likewise, with what the active stream of a layer chooses.
   kernels::StreamStep RoutedStep(kernels::StreamOp op, size_t layer) const;
   // The rows of the i-th stream.
@@ -146,6 +152,18 @@ class Transformer::Ops {
   void AddKeysToValues(RowSteps* steps) const;
   // Whether there is a row that attends to chosen keys.
   bool HasChosenKeys() const { return !model_.choosing_rows_.empty(); }
+  // Of compressed attention (transformer_entries.cc): the rope of the last elements of heads, which
+  // are `dim` wide; what rows leave for entries, and the entries of windows that end; attention;
+  // and what kOut reads.
+  kernels::RopeArgs RopeOfEnds(size_t layer, const Activations& x, int64_t heads,
+                               int64_t dim) const;
+  void WriteCompressedKv(size_t layer);
+  void WriteEntries(size_t layer);
+  struct EntryParts;
+  void MakeEntries(size_t layer, const EntryParts& parts);
+  void ChooseEntries(size_t layer);
+  void AttendToEntries(size_t layer, kernels::AttentionArgs args);
+  void MakeGroups(size_t layer);
   void NormalizeWithin(size_t layer, NormRole role, const Activations& x);
   // Of linear attention: the numbers that decays of channels (0) or output gates (1) come from.
   Activations DeltaRank(int64_t index) const {

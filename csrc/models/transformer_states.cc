@@ -32,6 +32,12 @@ void Transformer::ChooseLastRows(const ForwardBatch& batch) {
   last_rows_.clear();
   const std::span<const int32_t> hidden = asked ? batch.hidden.rows : std::span<const int32_t>();
   std::ranges::set_union(batch.logits_rows, hidden, std::back_inserter(last_rows_));
+  if (!token_experts_.empty()) {
+    last_ids_.clear();
+    for (const int32_t row : last_rows_) {
+      last_ids_.push_back(batch.token_ids[static_cast<size_t>(row)]);
+    }
+  }
   if (last_writer_ + 1 < config_.layers.size()) PlaceLastRows(batch);
 }
 
@@ -108,7 +114,7 @@ bool Transformer::Ops::KeepLastRows() {
       config_.parallel_blocks ? input_ : nullptr,
       config_.gates_attention() && last.attends() ? &buffers_.gated_qkv : nullptr,
       config_.layer_inputs ? &buffers_.layer_inputs : nullptr,
-      config_.residual_streams ? &buffers_.streams : nullptr};
+      config_.residual_streams || config_.hyper_connections ? &buffers_.streams : nullptr};
   for (const Activations* x : kept) {
     for (size_t i = 0; x != nullptr && i < model_.last_rows_.size(); ++i) {
       MoveRow(*x, static_cast<size_t>(model_.last_rows_[i]), i);

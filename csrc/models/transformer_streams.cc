@@ -1,4 +1,5 @@
-// Residual streams (kernels/residual_streams.h) and LAuReL on the CPU's kernels.
+// Residual streams and hyper-connections (kernels/residual_streams.h), and LAuReL, on the CPU's
+// kernels.
 #include "models/transformer_ops.h"
 
 namespace mlc_native {
@@ -29,7 +30,52 @@ StreamStep Transformer::Ops::RoutedStep(StreamOp op, size_t layer) const {
   return step;
 }
 
+// Of hyper-connections.
+StreamStep Transformer::Ops::MixStep(StreamOp op) const {
+  const HyperConnectionConfig& mixes = *config_.hyper_connections;
+  return {.op = op,
+          .streams = {.data = buffers_.streams.data,
+                      .ld = buffers_.streams.width,
+                      .step = config_.hidden_size,
+                      .count = mixes.count},
+          .x = buffers_.residual.data,
+          .ldx = buffers_.residual.width,
+          .eps = config_.norm_eps,
+          .floor = mixes.floor,
+          .rounds = mixes.rounds,
+          .m = num_rows_,
+          .dim = config_.hidden_size};
+}
+
+void Transformer::Ops::CollapseStreams(size_t layer, StreamReader block) {
+  const CpuDecoderWeights::Layer& weights = model_.weights_.layers[layer];
+  const bool is_attention = block == StreamReader::kAttention;
+  StreamStep step = MixStep(StreamOp::kCollapse);
+  step.mix = weights.vector(is_attention ? VectorRole::kAttentionMix : VectorRole::kFfnMix);
+  step.mix_base =
+      weights.vector(is_attention ? VectorRole::kAttentionMixBase : VectorRole::kFfnMixBase);
+  step.mix_scales =
+      weights.vector(is_attention ? VectorRole::kAttentionMixScales : VectorRole::kFfnMixScales);
+  remembered_.Add(step);
+}
+
+void Transformer::Ops::ExpandStreams(size_t /*layer*/, StreamReader /*block*/) {
+  StreamStep step = MixStep(StreamOp::kExpand);
+  step.added = buffers_.output.data;
+  step.ld_added = buffers_.output.width;
+  remembered_.Add(step);
+}
+
+void Transformer::Ops::LeaveStreams() {
+  StreamStep step = MixStep(StreamOp::kLeave);
+  step.mix = model_.weights_.leave.mix;
+  step.mix_base = model_.weights_.leave.base;
+  step.mix_scales = model_.weights_.leave.scales;
+  remembered_.Add(step);
+}
+
 void Transformer::Ops::SpreadStreams() {
+  if (config_.hyper_connections) return remembered_.Add(MixStep(StreamOp::kRepeat));
   for (int64_t i = 1; i < config_.residual_streams->count; ++i) {
     RunLinear(model_.weights_.streams_in[static_cast<size_t>(i) - 1], buffers_.residual, Stream(i));
   }

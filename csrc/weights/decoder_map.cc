@@ -1,5 +1,7 @@
 #include "weights/decoder_map.h"
 
+#include <utility>
+
 #include "support/check.h"
 #include "weights/layer_map.h"
 
@@ -149,6 +151,20 @@ void AddStreams(WeightMap* map, const ModelConfig& config, const std::string& pr
   }
 }
 
+// Of a decoder with hyper-connections.
+void AddLeave(WeightMap* map, const ModelConfig& config, const std::string& prefix) {
+  if (!config.hyper_connections) return;
+  const int64_t count = config.hyper_connections->count;
+  const auto add = [&](const char* name, std::vector<int64_t> shape) {
+    const size_t index = map->AddWhole(ParameterForm::kVector, prefix + name, std::move(shape));
+    map->parameters[index].in_float32 = true;
+    return index;
+  };
+  map->leave.mix = add("hc_head.hc_fn", {count, count * config.hidden_size});
+  map->leave.base = add("hc_head.hc_base", {count});
+  map->leave.scales = add("hc_head.hc_scale", {1});
+}
+
 void AddFinalNorm(WeightMap* map, const ModelConfig& config, const std::string& name) {
   NormParameters& norm = map->final_norm;
   norm.weight =
@@ -177,6 +193,7 @@ WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {
   AddDistances(&map, config, names.prefix);
   AddLayerInputs(&map, config, names.prefix);
   AddStreams(&map, config, names.prefix);
+  AddLeave(&map, config, names.prefix);
   for (size_t i = 0; i < config.layers.size(); ++i) {
     AddLayer(config, i, names, PrefixOfLayer(config, names, i), &map);
   }

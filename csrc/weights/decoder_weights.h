@@ -103,6 +103,15 @@ struct DecoderWeights {
   std::vector<Linear> streams_in;   // what makes it of the embeddings
   std::vector<Linear> streams_out;  // what makes of it a part of what the final norm reads
 
+  // Of a decoder with hyper-connections: what the sum of all streams that the final norm reads
+  // comes from (StreamOp::kLeave).
+  struct Leave {
+    Vector mix{};
+    Vector base{};
+    Vector scales{};
+  };
+  Leave leave;
+
   // Of a draft head (draft_layout.h).
   struct Entry {
     Linear fuse;

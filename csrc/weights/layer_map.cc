@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/residual_streams.h"
 #include "support/check.h"
 #include "weights/projection_rows.h"
 
@@ -29,6 +30,8 @@ class LayerBuilder {
     for (const ProjectionName& projection : config_.projections) {
       if (projection.role == LinearRole::kHeadKeyUp && layer_.attends()) {
         AddUpOfHeads(NameOf(projection.name) + std::string(projection.ending));
+      } else if (projection.role == LinearRole::kGroupOut) {
+        AddOutOfGroups(NameOf(projection.name) + std::string(projection.ending));
       } else {
         AddProjection(projection);
       }
@@ -39,6 +42,9 @@ class LayerBuilder {
     }
     for (const VectorName& vector : config_.arch->vectors) {
       if (IsOfDelta(vector.role) != layer_.is_recurrent) continue;
+      if (vector.role == VectorRole::kEntryBias && layer_.tokens_per_entry == 0) continue;
+      if (vector.role == VectorRole::kIndexEntryBias && !layer_.chooses_entries) continue;
+      if (vector.role == VectorRole::kTokenExperts && !layer_.has_token_experts) continue;
       if (vector.role == VectorRole::kExpertScales && !layer_.has_experts) continue;
       const bool is_sink = vector.role == VectorRole::kSinks;
       if (is_sink && config_.arch->has_sinks_in_windows && layer_.window.size == 0) continue;
@@ -149,6 +155,27 @@ class LayerBuilder {
     return {config_.hidden_size};
   }
 
+  // Of a vector of hyper-connections, of compressed attention or of experts of tokens; empty: it is
+  // none of these.
+  std::vector<int64_t> ShapeOf(VectorRole role) const {
+    if (IsOfHyperConnections(role)) {
+      const int64_t count = config_.hyper_connections->count;
+      const int64_t mixes = kernels::NumMixes(count);
+      const bool is_matrix = role == VectorRole::kAttentionMix || role == VectorRole::kFfnMix;
+      if (is_matrix) return {mixes, count * config_.hidden_size};
+      const bool is_base = role == VectorRole::kAttentionMixBase || role == VectorRole::kFfnMixBase;
+      return {is_base ? mixes : 3};
+    }
+    if (role == VectorRole::kEntryBias) {
+      return {layer_.tokens_per_entry, config_.entry_channels(layer_)};
+    }
+    if (role == VectorRole::kIndexEntryBias) {
+      return {layer_.tokens_per_entry, config_.index_channels()};
+    }
+    if (role != VectorRole::kTokenExperts) return {};
+    return {config_.vocab_size, config_.experts->router.num_chosen};
+  }
+
   std::vector<int64_t> ConvolutionShape() const {
     if (config_.mamba) return {config_.mamba->conv_width, config_.mamba->conv_size()};
     if (config_.delta) return {config_.delta->conv_width, config_.delta->conv_size()};
@@ -173,6 +200,13 @@ class LayerBuilder {
   void AddVector(const std::string& name, VectorRole role) {
     size_t& index = parameters_.vectors[static_cast<size_t>(role)];
     if (role == VectorRole::kConvolution) return AddConvolution(name, &index);
+    if (const std::vector<int64_t> shape = ShapeOf(role); !shape.empty()) {
+      index = map_.AddWhole(ParameterForm::kVector, name, shape);
+      map_.parameters.back().in_float32 = true;
+      if (role != VectorRole::kTokenExperts) return;
+      map_.slots.back().num_integers = config_.experts->router.num_experts;
+      return;
+    }
     if (IsOfStreams(role)) {
       index = map_.AddWhole(ParameterForm::kVector, name, StreamShape(role));
       map_.parameters.back().in_float32 = true;
@@ -190,7 +224,7 @@ class LayerBuilder {
   void AddExperts(const ExpertSpelling& spelling) {
     for (const ProjectionName& projection : spelling.projections) AddProjection(projection);
     if (!spelling.post_norm.empty()) AddNorm({spelling.post_norm, NormRole::kPostFfn});
-    if (spelling.correction.empty()) return;
+    if (spelling.correction.empty() || layer_.has_token_experts) return;
     const int64_t num_experts = config_.experts->router.num_experts;
     const size_t correction = map_.AddParameter(ParameterForm::kVector, num_experts, 1);
     map_.parameters.back().in_float32 = true;
@@ -205,6 +239,7 @@ class LayerBuilder {
   // Whether the layer has this part of a linear. It may lack gates, and keys and values.
   bool HasRows(Rows rows) const {
     if (rows == Rows::kAttentionGates) return config_.gates_attention();
+    if (rows == Rows::kIndexChannels) return layer_.chooses_entries;
     if (rows != Rows::kKv && rows != Rows::kValues) return true;
     return layer_.has_own_kv() && !(layer_.keys_are_values && rows == Rows::kValues);
   }
@@ -319,6 +354,22 @@ class LayerBuilder {
           {.num_rows = num_rows, .first = first, .transposed = true});
       add(LinearRole::kHeadValueUp, head, "self_attn.v_b_proj.#",
           {.num_rows = num_rows, .first = first + latent.plain_dim});
+    }
+  }
+
+  // One of each group of heads, of which the tensor has one behind the other.
+  void AddOutOfGroups(const std::string& tensor) {
+    const LinearRole role = LinearRole::kGroupOut;
+    const int64_t rows = config_.linear_rows(layer_, role);
+    for (int64_t group = 0; group < config_.num_linears(layer_, role); ++group) {
+      const LinearParameters& linear = FindOrAdd({.role = role, .expert = static_cast<int>(group)});
+      map_.slots.push_back({tensor,
+                            {rows, config_.linear_columns(layer_, role)},
+                            linear.matrix,
+                            0,
+                            {},
+                            {.num_rows = config_.compression->out_size(), .first = group * rows}});
+      filled_[static_cast<size_t>(role)] = rows;
     }
   }
 

@@ -43,11 +43,17 @@ int64_t RowsOfProjection(const ModelConfig& config, const LayerConfig& layer, Ro
     case Rows::kKeyValueUp:
       return config.key_value_up_size();
     case Rows::kIndexQueries:
-      return config.key_choice->queries_size();
+      return config.index().queries_size();
     case Rows::kIndexKeys:
-      return config.key_choice->head_dim;
+      return config.index().head_dim;
     case Rows::kIndexWeights:
-      return config.key_choice->num_heads;
+      return config.index().num_heads;
+    case Rows::kEntryChannels:
+      return config.entry_channels(layer);
+    case Rows::kIndexChannels:
+      return config.index_channels();
+    case Rows::kGroupOut:
+      return config.compression->out_rank;
     case Rows::kGatedQ:
       return 2 * config.q_size(layer);
     case Rows::kAttentionGates:

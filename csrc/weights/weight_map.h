@@ -51,10 +51,11 @@ struct WeightSlot {
   size_t parameter = 0;
   int64_t row_offset = 0;
   JoinedPlace joined{};
-  RowsOfTensor part{};     // not together with `joined`
-  PaddedHeads padding{};   // likewise
-  float scale = 1;         // of its values
-  float row_norm_eps = 0;  // above 0: each row is divided by the root of its mean square and this
+  RowsOfTensor part{};       // not together with `joined`
+  PaddedHeads padding{};     // likewise
+  float scale = 1;           // of its values
+  int64_t num_integers = 0;  // above 0: the tensor has integers, from 0 up to below this number
+  float row_norm_eps = 0;    // above 0: each row is divided by the root of its mean square and this
   // Tensors that have the last columns, one behind the other; `name` has those before.
   struct Beside {
     std::string name;
@@ -111,6 +112,13 @@ struct LayerInputParameters {
   size_t embeddings = kAbsent;
 };
 
+// Those of DecoderWeights::Leave.
+struct LeaveParameters {
+  size_t mix = kAbsent;
+  size_t base = kAbsent;
+  size_t scales = kAbsent;
+};
+
 struct WeightMap {
   std::vector<Parameter> parameters;
   std::vector<WeightSlot> slots;
@@ -119,6 +127,7 @@ struct WeightMap {
   LayerInputParameters layer_inputs;
   std::vector<LinearParameters> streams_in;
   std::vector<LinearParameters> streams_out;
+  LeaveParameters leave;
   EntryParameters entry;
   std::vector<MedusaParameters> medusa;
   NormParameters embedding_norm;
@@ -163,6 +172,7 @@ struct WeightMap {
     weights.layer_inputs.norm = optional(layer_inputs.norm);
     for (const LinearParameters& p : streams_in) weights.streams_in.push_back(linear(p));
     for (const LinearParameters& p : streams_out) weights.streams_out.push_back(linear(p));
+    weights.leave = {optional(leave.mix), optional(leave.base), optional(leave.scales)};
     weights.entry.fuse = linear(entry.fuse);
     weights.entry.embedding_norm = optional(entry.embedding_norm);
     weights.entry.state_norm = optional(entry.state_norm);

@@ -16,6 +16,7 @@
 #include "weights/budget_formats.h"
 #include "weights/computed_weight.h"
 #include "weights/decoder_map.h"
+#include "weights/integer_weight.h"
 #include "weights/part_of_weight.h"
 #include "weights/plain_weight.h"
 #include "weights/shared_weight.h"
@@ -277,6 +278,9 @@ std::unique_ptr<WeightSource> OpenSideBySide(const WeightSet& weights, const Wei
 std::unique_ptr<WeightSource> OpenSlot(const WeightSet& weights, const WeightSlot& slot,
                                        SharedTensors* shared) {
   if (slot.name.empty()) return slot.scale == 1 ? Ones() : Multiplied(Ones(), 1, slot.scale);
+  if (slot.num_integers > 0) {
+    return OpenIntegers(*weights.checkpoint().Find(slot.name), slot.shape, slot.num_integers);
+  }
   if (!slot.beside.empty()) return OpenSideBySide(weights, slot);
   std::unique_ptr<WeightSource> source =
       slot.part.num_rows > 0 ? OpenPart(weights, slot, shared)

@@ -126,6 +126,8 @@ class Cutter {
       case LinearRole::kIndexQueries:  // all devices choose the same keys
       case LinearRole::kIndexKeys:
       case LinearRole::kIndexWeights:
+      case LinearRole::kTokenRows:  // of models that run on the CPU alone
+      case LinearRole::kGroupOut:
         return;
       case LinearRole::kDeltaInputs:
         return CutRows(linear, States().Inputs());

@@ -148,7 +148,13 @@ void CopyTokens(const KvPages& from, const KvPages& to, const ChosenTokens& toke
                           first);
   };
   const Writer writer(to, 0, page);
+  const int64_t to_slot = tokens.first_slot;
   int64_t token = 0;
+  const auto copy_one = [&] {
+    writer.WriteOne(to_slot + token, source(token, latent), source(token, 0));
+    ++token;
+  };
+  while (token < tokens.count && (to_slot + token) % Writer::kTokens != 0) copy_one();
   for (; token + Writer::kTokens <= tokens.count; token += Writer::kTokens) {
     const int64_t ahead = Min64(tokens.num_ahead, token + 2 * Writer::kTokens);
     for (int64_t i = token + Writer::kTokens; i < ahead; ++i) source(i, 0).Prefetch();
@@ -158,11 +164,9 @@ void CopyTokens(const KvPages& from, const KvPages& to, const ChosenTokens& toke
       keys[i] = source(token + i, latent);
       values[i] = source(token + i, 0);
     }
-    writer.WriteMany(token, keys, values);
+    writer.WriteMany(to_slot + token, keys, values);
   }
-  for (; token < tokens.count; ++token) {
-    writer.WriteOne(token, source(token, latent), source(token, 0));
-  }
+  while (token < tokens.count) copy_one();
 }
 
 void CopyChosen(const KvPages& from, const KvPages& to, const ChosenTokens& tokens, int64_t page) {

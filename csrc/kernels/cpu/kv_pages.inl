@@ -177,7 +177,7 @@ class KvWriter {
   KvWriter(const KvPages& kv, int64_t head, int64_t page)
       : head_dim_(kv.head_dim),
         row_(KvRow(kv.head_dim)),
-        k_(KvPage<T>(kv, kv.k_pages, head, page)),
+        k_(kv.k_pages == nullptr ? nullptr : KvPage<T>(kv, kv.k_pages, head, page)),
         v_(kv.v_pages == nullptr ? nullptr : KvPage<T>(kv, kv.v_pages, head, page)) {}
 
   void WriteOne(int64_t token, const float* k, const float* v) const {
@@ -197,9 +197,7 @@ class KvWriter {
   // The same of sources that have what KvRowEncoder has.
   template <typename Source>
   void WriteOne(int64_t token, const Source& key, const Source& value) const {
-    WriteTokens(k_, token, &key, 1, [&](int64_t d, const Storage(*x)[kKvRowUnit]) {
-      for (int64_t i = 0; i < kKvRowUnit; ++i) k_[KvKeyIndex(kInPairs, token, d + i)] = x[0][i];
-    });
+    if (k_ != nullptr) WriteKey(token, key);
     if (v_ == nullptr) return;
     WriteTokens(v_, token, &value, 1, [&](int64_t d, const Storage(*x)[kKvRowUnit]) {
       for (int64_t i = 0; i < kKvRowUnit; ++i) v_[ValueIndex(token, d + i)] = x[0][i];
@@ -208,17 +206,7 @@ class KvWriter {
   template <typename Source>
   void WriteMany(int64_t token, const Source (&keys)[kTokens],
                  const Source (&values)[kTokens]) const {
-    WriteTokens(k_, token, keys, kTokens, [&](int64_t d, const Storage(*x)[kKvRowUnit]) {
-      for (int64_t at = 0; at < kKvRowUnit; at += kElements) {
-        Units<Unit> units[kTokens];
-        for (int i = 0; i < kTokens; ++i) __builtin_memcpy(&units[i], &x[i][at], 16);
-        Transpose<Unit>(units);
-        for (int i = 0; i < kTokens; ++i) {
-          const int64_t first = d + at + i * (kElements / kTokens);
-          __builtin_memcpy(&k_[KvKeyIndex(kInPairs, token, first)], &units[i], 16);
-        }
-      }
-    });
+    if (k_ != nullptr) WriteKeys(token, keys);
     if (v_ == nullptr) return;
     WriteTokens(v_, token, values, kTokens, [&](int64_t d, const Storage(*x)[kKvRowUnit]) {
       for (int i = 0; i < kTokens; i += kInPairs ? 2 : 1) {
@@ -240,6 +228,27 @@ class KvWriter {
 
  private:
   static constexpr int kElements = 16 / sizeof(Storage);  // of a vector
+
+  template <typename Source>
+  void WriteKey(int64_t token, const Source& key) const {
+    WriteTokens(k_, token, &key, 1, [&](int64_t d, const Storage(*x)[kKvRowUnit]) {
+      for (int64_t i = 0; i < kKvRowUnit; ++i) k_[KvKeyIndex(kInPairs, token, d + i)] = x[0][i];
+    });
+  }
+  template <typename Source>
+  void WriteKeys(int64_t token, const Source (&keys)[kTokens]) const {
+    WriteTokens(k_, token, keys, kTokens, [&](int64_t d, const Storage(*x)[kKvRowUnit]) {
+      for (int64_t at = 0; at < kKvRowUnit; at += kElements) {
+        Units<Unit> units[kTokens];
+        for (int i = 0; i < kTokens; ++i) __builtin_memcpy(&units[i], &x[i][at], 16);
+        Transpose<Unit>(units);
+        for (int i = 0; i < kTokens; ++i) {
+          const int64_t first = d + at + i * (kElements / kTokens);
+          __builtin_memcpy(&k_[KvKeyIndex(kInPairs, token, first)], &units[i], 16);
+        }
+      }
+    });
+  }
 
   int64_t ValueIndex(int64_t token, int64_t d) const {
     return KvValueIndex(kInPairs, row_, token, d);

@@ -1,15 +1,11 @@
 // The steps of residual streams (residual_streams.h). Included by cpu/rowwise_kernels.cc only.
 #pragma once
 
-#include "kernels/cpu/rowwise.inl"
+#include "kernels/cpu/hyper_connections.inl"
 #include "kernels/residual_streams.h"
 
 namespace mlc_native::kernels {
 namespace {
-
-inline float MeanSquare(const float* x, int64_t n) {
-  return SumOfSquares(x, n) / static_cast<float>(n);
-}
 
 // What scales x to the magnitude of a vector with this mean square.
 inline float ToMagnitude(float mean_square, const float* x, int64_t n) {
@@ -129,6 +125,16 @@ void StreamRows(const StreamStep& a, int64_t begin, int64_t end) {
         break;
       case StreamOp::kJoin:
         JoinRow(a, first, added, x);
+        break;
+      case StreamOp::kRepeat:
+        RepeatRow(a, first, x);
+        break;
+      case StreamOp::kCollapse:
+      case StreamOp::kLeave:
+        CollapseRow(a, first, x);
+        break;
+      case StreamOp::kExpand:
+        ExpandRow(a, first, added);
         break;
     }
   }

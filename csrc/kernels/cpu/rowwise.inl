@@ -110,11 +110,13 @@ void AddRows(const AddArgs& a, int64_t begin, int64_t end) {
 }
 
 // The pairs lie side by side, so that the compiler finds the vectors.
+template <bool kIsBackward>
 inline void RotateNeighbours(float* x, const float* cos, const float* sin, int64_t pairs) {
   for (int64_t i = 0; i < pairs; ++i) {
     const float even = x[2 * i], odd = x[2 * i + 1];
-    x[2 * i] = even * cos[i] - odd * sin[i];
-    x[2 * i + 1] = odd * cos[i] + even * sin[i];
+    const float s = kIsBackward ? -sin[i] : sin[i];
+    x[2 * i] = even * cos[i] - odd * s;
+    x[2 * i + 1] = odd * cos[i] + even * s;
   }
 }
 
@@ -126,7 +128,8 @@ void RopeRows(const RopeArgs& a, int64_t begin, int64_t end) {
     for (int64_t head = 0; head < a.heads; ++head) {
       float* first = a.x + row * a.ld + head * a.head_dim;
       if (a.interleaved) {
-        RotateNeighbours(first, cos, sin, half);
+        a.backward ? RotateNeighbours<true>(first, cos, sin, half)
+                   : RotateNeighbours<false>(first, cos, sin, half);
         continue;
       }
       float* second = first + half;
@@ -201,6 +204,14 @@ inline void WithActivation(const ActivateArgs& a, F f) {
         return TimesSigmoid(cut, Vec::Set(a.sharpness) * cut);
       };
       return f(gate, [&](Vec x) { return NotBelow(NotAbove(x, most), least) + Vec::Set(1.0f); });
+    }
+    case Activation::kClampedSilu: {
+      const Vec most = Vec::Set(a.limit), least = Vec::Set(-a.limit);
+      const auto gate = [&](Vec x) {
+        const Vec cut = NotAbove(x, most);
+        return TimesSigmoid(cut, cut);
+      };
+      return f(gate, [&](Vec x) { return NotBelow(NotAbove(x, most), least); });
     }
   }
 }

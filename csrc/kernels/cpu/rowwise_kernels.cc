@@ -4,6 +4,7 @@
 // compiled with an ISA's flags is shared with the rest of the program.
 #include MLC_NATIVE_ISA_HEADER
 // After the ISA's header.
+#include "kernels/cpu/compression.inl"
 #include "kernels/cpu/residual_streams.inl"
 
 namespace mlc_native::kernels::MLC_NATIVE_ISA {
@@ -20,6 +21,7 @@ constinit const RowKernels kRows = {
     .spread = SpreadRows,
     .cut = CutRows,
     .streams = StreamRows,
+    .compress = CompressWindows,
 };
 
 }  // namespace mlc_native::kernels::MLC_NATIVE_ISA

@@ -10,6 +10,7 @@
 #include "kernels/kernels.h"
 #include "kernels/mamba.h"
 #include "kernels/short_convolution.h"
+#include "kernels/token_windows.h"
 
 namespace mlc_native::kernels {
 
@@ -99,6 +100,7 @@ struct ChosenTokens {
   int64_t count;
   int64_t num_ahead;  // how many there are from `chosen` on, with those that are copied next
   int64_t rope_dim;
+  int64_t first_slot = 0;  // of the page that they are written to
 };
 
 struct AttentionKernels {
@@ -114,7 +116,7 @@ struct AttentionKernels {
   // position in the last page are unspecified.
   void (*key_scores)(const KvPages& index, const KeyScoreArgs&, const KeyScoreSteps&,
                      float* scores);
-  // Writes the tokens to a page of `to`, from its first slot on.
+  // Writes the tokens to a page of `to`, from first_slot on.
   void (*copy_chosen)(const KvPages& from, const KvPages& to, const ChosenTokens&, int64_t page);
 };
 
@@ -140,6 +142,8 @@ struct RowKernels {
   void (*spread)(const SpreadArgs&, int64_t row_begin, int64_t row_end);
   void (*cut)(const CutArgs&, int64_t row_begin, int64_t row_end);
   void (*streams)(const StreamStep&, int64_t row_begin, int64_t row_end);
+  // The sums of some windows.
+  void (*compress)(const CompressArgs&, int64_t begin, int64_t end);
 };
 
 struct CpuKernels : LinearKernels, AttentionKernels, RowKernels, DeltaKernels {

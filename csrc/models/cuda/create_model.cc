@@ -100,6 +100,11 @@ void CheckWideHeads(const ModelConfig& config) {
 
 // Checks the requirements of the kernels.
 void CheckSizes(const ModelConfig& config) {
+  if (config.compression) {
+    throw LoadError("architectures", std::string(config.architecture()) +
+                                         " is not supported on CUDA: it needs compressed "
+                                         "attention; run the model with \"device\" = \"cpu\"");
+  }
   constexpr int64_t kVector = 8;
   constexpr int64_t kAnySize = int64_t{1} << 30;
   if (config.delta) {

@@ -242,6 +242,9 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kIndexKeys:
     case LinearRole::kIndexWeights:
       break;  // launched by WriteLatents, MakeValues and ChooseKeys
+    case LinearRole::kTokenRows:
+    case LinearRole::kGroupOut:
+      break;  // of models that are refused on CUDA
     case LinearRole::kExpertsIn:
       return launch(LinearArgs(linear, input_, buffers_.expert_latents));
     case LinearRole::kExpertsOut:

@@ -43,6 +43,47 @@ TEST_P(ExpertsTest, ScalesAreOfTheWeightsAndNotOfTheChoice) {
   }
 }
 
+// The softplus of a large logit is the logit.
+TEST_P(ExpertsTest, ScoresMayBeTheRootsOfSoftplus) {
+  const RouterRule rule{
+      .score = RouterScore::kRootSoftplus, .num_experts = 4, .num_chosen = 2, .scale = 1.5f};
+  const ExpertChoices choices = Choose(Threads(1), rule, {-1, 0.5f, -200, 100});
+  EXPECT_EQ(choices.experts, (std::vector<int32_t>{1, 3}));
+  EXPECT_NEAR(choices.weights[0], 1.5 * std::sqrt(std::log1p(std::exp(0.5))), 1e-6);
+  EXPECT_NEAR(choices.weights[1], 15, 1e-5);
+}
+
+TEST_P(ExpertsTest, ATableHasTheExpertsOfEachId) {
+  const RouterRule rule{.score = RouterScore::kRootSoftplus,
+                        .num_experts = 4,
+                        .num_chosen = 2,
+                        .renormalize = true,
+                        .scale = 1.5f};
+  const std::vector<int32_t> table = {3, 0, 2, 2, 1, 2};
+  const std::vector<int32_t> ids = {2, 0, 1};
+  const Floats logits = Random(12, 2);
+  ExpertChoices choices;
+  choices.Resize(3, rule);
+  Route(Threads(2), rule,
+        {.logits = logits.data(), .ld = 4, .m = 3, .table = table.data(), .ids = ids.data()},
+        &choices);
+  EXPECT_EQ(choices.experts, (std::vector<int32_t>{1, 2, 3, 0, 2, 2}));
+  for (int row = 0; row < 3; ++row) {
+    const auto score = [&](int i) {
+      return std::sqrt(std::log1p(std::exp(logits[row * 4 + choices.experts[row * 2 + i]])));
+    };
+    const double sum = score(0) + score(1);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_NEAR(choices.weights[row * 2 + i], 1.5 * score(i) / sum, 1e-6) << row;
+    }
+  }
+  // A choice of the same expert twice has two places.
+  EXPECT_EQ(choices.rows, (std::vector<int32_t>{1, 0, 0, 2, 2, 1}));
+  std::vector<int32_t> places = choices.places;
+  std::ranges::sort(places);
+  EXPECT_EQ(places, (std::vector<int32_t>{0, 1, 2, 3, 4, 5}));
+}
+
 // Both scores are 1, rounded.
 TEST_P(ExpertsTest, LogitsAreJudgedWhereScoresAreEqual) {
   RouterRule rule{.score = RouterScore::kSigmoid, .num_experts = 3, .num_chosen = 1};

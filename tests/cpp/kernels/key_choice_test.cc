@@ -153,6 +153,35 @@ TEST_P(KeyChoiceTest, OfEqualScoresTheEarlierOnesAreTaken) {
   EXPECT_EQ(Choose(Threads(2), index, 0, 1), wanted);
 }
 
+// Keys of the other positions are not written, and may hold anything.
+TEST_P(KeyChoiceTest, OnlyTheLastOfSomePositionsMayHaveAKey) {
+  for (const int64_t step : {3, 4, 24}) {
+    const int64_t num_chosen = 9, cached = 10 * step - 1;
+    Index index = MakeIndex(KvFormat::kFloat32, 20, 24, num_chosen, cached, 30);
+    index.sizes.step = step;
+    Sequence& s = index.sequence[0];
+    for (int64_t p = 0; p < cached + 30; ++p) {
+      if ((p + 1) % step == 0) continue;
+      std::fill_n(s.k.begin() + p * 24, 24, std::numeric_limits<float>::quiet_NaN());
+    }
+    Remake(index);
+    const std::vector<int32_t> chosen = Choose(Threads(2), index, 0, 30);
+    for (int64_t row = 0; row < 30; ++row) {
+      const std::vector<int32_t> of_row(chosen.begin() + row * num_chosen,
+                                        chosen.begin() + (row + 1) * num_chosen);
+      std::vector<std::pair<double, int32_t>> scores;
+      for (int32_t key = 0; (key + 1) * step - 1 <= cached + row; ++key) {
+        scores.push_back({-Score(index, row, (key + 1) * step - 1), key});
+      }
+      std::ranges::sort(scores);
+      std::vector<int32_t> wanted;
+      for (int64_t i = 0; i < num_chosen; ++i) wanted.push_back(scores[i].second);
+      std::ranges::sort(wanted);
+      ASSERT_EQ(of_row, wanted) << "step " << step << " row " << row;
+    }
+  }
+}
+
 TEST_P(KeyChoiceTest, WhatIsNotANumberIsChosenAndHurtsNoOther) {
   Index index = MakeIndex(KvFormat::kFloat32, 4, 16, 30, 100, 2);
   index.weights[1] = std::numeric_limits<float>::quiet_NaN();  // of row 0

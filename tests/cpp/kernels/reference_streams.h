@@ -36,6 +36,8 @@ struct StreamRow {
         return Add();
       case StreamOp::kJoin:
         return Join();
+      default:  // of hyper-connections
+        return;
     }
   }
 

@@ -265,6 +265,24 @@ TEST_P(RowwiseTest, RopeMatchesReferenceAndLeavesTheRestAlone) {
     out.ExpectPaddingUntouched();
     ExpectClose(out.Dense(),
                 reference::Rope(ToDouble(x), head_dim, positions, frequencies, interleaved), 1e-6);
+    const RopeArgs back{.x = out.data.data(),
+                        .ld = out.ld,
+                        .m = m,
+                        .heads = heads,
+                        .head_dim = head_dim,
+                        .rotary_dim = rotary,
+                        .positions = positions.data(),
+                        .cos = cos.data(),
+                        .sin = sin.data(),
+                        .interleaved = interleaved,
+                        .backward = true};
+    if (!interleaved) {
+      EXPECT_THROW(Rope(Threads(3), back), InternalError);
+      continue;
+    }
+    Rope(Threads(3), back);
+    out.ExpectPaddingUntouched();
+    ExpectClose(out.Dense(), ToDouble(x), 1e-6);
   }
 }
 
@@ -327,6 +345,24 @@ TEST_P(RowwiseTest, ActivateWithoutAGate) {
     out.ExpectPaddingUntouched();
     ExpectClose(out.Dense(), reference::Activate(ToDouble(x), shape), 2e-6);
   }
+}
+
+TEST_P(RowwiseTest, ActivateWithCutHalves) {
+  const int64_t m = 3, ffn = 41;
+  const reference::ActivationShape shape{
+      .ffn = ffn, .activation = Activation::kClampedSilu, .limit = 1.5};
+  const Floats x = Random(m * 2 * ffn, 6);
+  Poisoned out(m, ffn, 2);
+  Activate(Threads(2), {.activation = Activation::kClampedSilu,
+                        .limit = 1.5f,
+                        .x = x.data(),
+                        .ldx = 2 * ffn,
+                        .out = out.data.data(),
+                        .ldo = out.ld,
+                        .m = m,
+                        .ffn = ffn});
+  out.ExpectPaddingUntouched();
+  ExpectClose(out.Dense(), reference::Activate(ToDouble(x), shape), 2e-6);
 }
 
 TEST_P(RowwiseTest, ActivateWithClampedHalves) {

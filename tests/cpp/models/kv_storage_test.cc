@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #if defined(__linux__)
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <vector>
 #endif
 
 namespace mlc_native {
@@ -117,6 +117,47 @@ TEST(KvStorageTest, CopiesThePagesOfLayersWithTheirOwnSizes) {
   kv.CopyPages({&copy, 1});
   EXPECT_EQ(page(0, 2)[5], 7.0f);
   EXPECT_EQ(page(1, 2)[5], 8.0f);
+}
+
+// Layers whose tokens leave nothing, something, and something for an index, too.
+TEST(KvStorageTest, HasEntriesAndWhatTokensLeaveForThem) {
+  ModelConfig config;
+  config.num_kv_heads = 1;
+  config.head_dim = 32;
+  config.compression = {.q_rank = 8, .index = {.num_heads = 2, .head_dim = 16, .num_chosen = 3}};
+  config.layers.resize(3);
+  config.layers[1].tokens_per_entry = 24;
+  config.layers[2].tokens_per_entry = 4;
+  config.layers[2].chooses_entries = true;
+  KvStorage kv(config, kernels::KvFormat::kFloat32, 40);
+  EXPECT_EQ(KvStorage::BytesPerToken(config, kernels::KvFormat::kFloat32),
+            4 * (2 * 32 + (2 * 32 + 2 * 32) + (2 * 32 + 16 + 4 * 32 + 4 * 16)));
+  EXPECT_EQ(kv.token_rows(0).data, nullptr);
+  EXPECT_EQ(kv.token_rows(1).width, 2 * 32);
+  EXPECT_EQ(kv.token_rows(2).width, 4 * 32 + 4 * 16);
+  EXPECT_EQ(kv.layer(1).k_pages, nullptr);
+  EXPECT_EQ(kv.index(1).k_pages, nullptr);
+  const std::vector<float*> parts = {
+      static_cast<float*>(kv.layer(2).v_pages), static_cast<float*>(kv.entries(1).v_pages),
+      static_cast<float*>(kv.entries(2).v_pages), static_cast<float*>(kv.index(2).k_pages)};
+  const std::vector<int64_t> widths = {32, 32, 32, 16};
+  for (size_t i = 0; i < parts.size(); ++i) {
+    parts[i][2 * kKvPageSize * widths[i] + 5] = static_cast<float>(i + 1);
+    parts[i][7 * kKvPageSize * widths[i] + 5] = 0;
+  }
+  for (const size_t layer : {1, 2}) {
+    kv.token_rows(layer).At(2, 15)[3] = 9;
+    kv.token_rows(layer).At(39, 15)[3] = kv.token_rows(layer).At(7, 15)[3] = 0;
+  }
+  const PageCopy copies[] = {{.src_page = 2, .dst_page = 7}, {.src_page = 2, .dst_page = 39}};
+  kv.CopyPages(copies);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    EXPECT_EQ(parts[i][7 * kKvPageSize * widths[i] + 5], static_cast<float>(i + 1)) << i;
+  }
+  for (const size_t layer : {1, 2}) {
+    EXPECT_EQ(kv.token_rows(layer).At(7, 15)[3], 9);
+    EXPECT_EQ(kv.token_rows(layer).At(39, 15)[3], 9);  // in the next block
+  }
 }
 
 TEST(KvStorageTest, ExpectsTheLastPageToo) {

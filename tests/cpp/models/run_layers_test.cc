@@ -419,5 +419,68 @@ TEST(LayerWeights, RefusesExpertsThatAreMissingOrTwice) {
   EXPECT_THROW(Layer({{{LinearRole::kDown}, {}}, {{LinearRole::kDown}, {}}}, {}), InternalError);
 }
 
+// Each block of a layer reads a sum of the streams, and what it gives goes to all of them.
+struct CollapsingOps : CopyingOps {
+  static std::string NameOf(StreamReader block) {
+    return block == StreamReader::kAttention ? "attention" : "ffn";
+  }
+  void CollapseStreams(size_t layer, StreamReader block) {
+    Add("collapse " + NameOf(block) + std::to_string(layer));
+  }
+  void ExpandStreams(size_t layer, StreamReader block) {
+    Add("expand " + NameOf(block) + std::to_string(layer));
+  }
+  void LeaveStreams() { Add("leave"); }
+};
+
+TEST(RunLayers, HyperConnectionsAreAroundEachBlock) {
+  NamedWeights weights = TwoLayers();
+  for (auto& layer : weights.layers) {
+    NamedWeights::Layer::Norms norms;
+    norms[static_cast<size_t>(NormRole::kPreAttention)].weight = "in";
+    norms[static_cast<size_t>(NormRole::kPreFfn)].weight = "ffn";
+    NamedWeights::Layer::Vectors vectors;
+    vectors[static_cast<size_t>(VectorRole::kAttentionMix)] = "mix";
+    layer = {LinearsOfBoth(), norms, vectors};
+  }
+  CollapsingOps ops;
+  RunLayers(weights, ops);
+  EXPECT_EQ(ops.calls, (std::vector<std::string>{"embed",
+                                                 "collapse attention0",
+                                                 "norm in",  //
+                                                 "qkv0",
+                                                 "stream0",
+                                                 "kv0",
+                                                 "attend0",
+                                                 "out0",
+                                                 "expand attention0",
+                                                 "collapse ffn0",
+                                                 "norm ffn",  //
+                                                 "gate_up0",
+                                                 "activate0",
+                                                 "down0",
+                                                 "expand ffn0",
+                                                 "collapse attention1",
+                                                 "norm in",  //
+                                                 "qkv1",
+                                                 "stream1",
+                                                 "kv1",
+                                                 "attend1",
+                                                 "keep",
+                                                 "out1",
+                                                 "expand attention1",
+                                                 "collapse ffn1",
+                                                 "norm ffn",  //
+                                                 "gate_up1",
+                                                 "activate1",
+                                                 "down1",
+                                                 "expand ffn1",
+                                                 "leave",
+                                                 "norm final",
+                                                 "last streams",
+                                                 "head",
+                                                 "keep"}));
+}
+
 }  // namespace
 }  // namespace mlc_native

@@ -40,9 +40,17 @@ void WriteTensors(const TempFolder& folder, const WeightMap& map, const EditTens
     std::vector<float> values(static_cast<size_t>(elements));
     for (float& value : values) value = uniform(random);
     if (edit) edit(slot.name, &values);
-    data.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-    header[slot.name] = {
-        {"dtype", "F32"}, {"shape", shape}, {"data_offsets", {begin, data.size()}}};
+    if (slot.num_integers > 0) {
+      for (int64_t i = 0; i < elements; ++i) {
+        const int64_t value = i % slot.num_integers;
+        data.append(reinterpret_cast<const char*>(&value), sizeof(value));
+      }
+    } else {
+      data.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    }
+    header[slot.name] = {{"dtype", slot.num_integers > 0 ? "I64" : "F32"},
+                         {"shape", shape},
+                         {"data_offsets", {begin, data.size()}}};
   }
   const std::string text = header.dump();
   const uint64_t length = text.size();
@@ -86,6 +94,16 @@ std::string TinyConfig(const std::string& architecture, const std::string& given
     if (arch->decays_channels) {
       add("linear_num_heads", "4");
       add("linear_head_dim", "16");
+    }
+    if (arch->has_compressed_attention) {
+      for (const char* field : {"num_key_value_heads", "n_shared_experts"}) add(field, "1");
+      for (const char* field : {"head_dim", "q_lora_rank", "index_head_dim"}) add(field, "16");
+      for (const char* field : {"o_groups", "num_experts_per_tok", "index_topk"}) add(field, "2");
+      for (const char* field : {"o_lora_rank", "n_routed_experts", "index_n_heads"})
+        add(field, "8");
+      add("compress_rate_hca", "6");
+      add("layer_types", R"(["heavily_compressed_attention", "compressed_sparse_attention"])");
+      add("mlp_layer_types", R"(["hash_moe", "moe"])");
     }
     if (!arch->layer_heads_field.empty()) add(arch->layer_heads_field, "[4, 8]");
     if (arch->mamba != nullptr) {

@@ -6,6 +6,7 @@ from planted.bug import Bug
 
 SCORES = "kernels/cpu/key_choice.inl"
 CHOICE = "kernels/key_choice.cc"
+BEST = "kernels/best_keys.h"
 MODEL = "models/transformer_key_choice.cc"
 CUDA = "kernels/cuda/key_choice.cu"
 WORKER = "kernels/cuda/latent_worker.cuh"
@@ -26,10 +27,10 @@ BUGS = [
     _bug("all rows have the weights of the first", SCORES,
          "args.weights + c.block.sequence->row_begin * args.ld_weights + c.block.q_head;",
          "args.weights + c.block.q_head;", KERNELS),
-    _bug("of equal scores the later ones are taken", CHOICE,
+    _bug("of equal scores the later ones are taken", BEST,
          "if (key == threshold.value() && equal_left-- <= 0) continue;",
          "if (key == threshold.value() && --equal_left > 0) continue;", KERNELS),
-    _bug("the last bits of scores are not compared", CHOICE, "{11, 11, 10}", "{11, 11}", KERNELS),
+    _bug("the last bits of scores are not compared", BEST, "{11, 11, 10}", "{11, 11}", KERNELS),
     _bug("rows behind the first sixteen get their choice", CHOICE,
          "args.chosen + static_cast<int64_t>(begin) * shape.num_chosen);", "args.chosen);",
          KERNELS),
