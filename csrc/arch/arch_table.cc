@@ -21,6 +21,7 @@
 #include "arch/omni_rows.h"
 #include "arch/other_dense_rows.h"
 #include "arch/other_expert_rows.h"
+#include "arch/scan_rows.h"
 #include "arch/tensor_names.h"
 #include "arch/window_expert_rows.h"
 
@@ -187,7 +188,7 @@ constexpr ArchSpec kFirstRows[] = {
 constexpr auto kArchitectures = Join(
     kFirstRows, kGemma3nRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows, kOtherDenseRows,
     kGptRows, kExpertRows, kOtherExpertRows, kWindowExpertRows, kOmniRows, kLlama4Rows, kAfmoeRows,
-    kHybridRows, kConvolutionRows, kMambaRows, kKimiRows, kLagunaRows, kEncoderRows);
+    kHybridRows, kConvolutionRows, kMambaRows, kScanRows, kKimiRows, kLagunaRows, kEncoderRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},

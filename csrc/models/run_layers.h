@@ -177,6 +177,15 @@ concept RunsMamba = requires(Ops ops, size_t layer) {
   ops.RunMamba(layer);
 };
 
+// An Ops of a model whose layers may have Mamba-1.
+template <typename Ops>
+concept RunsScans = requires(Ops ops, size_t layer) {
+  // The convolution: from what kDeltaInputs leaves to what kScanInputs reads.
+  ops.ConvolveScan(layer);
+  // The selective scan: from what these, kScanInputs and kScanSteps leave to what kDeltaOut reads.
+  ops.RunScan(layer);
+};
+
 // Whether the layer has a state in place of keys and values.
 template <typename Weights>
 bool IsRecurrent(const Weights& weights) {
@@ -210,6 +219,14 @@ void Recurrence(const Weights& weights, size_t layer, Ops& ops) {
   }
   if constexpr (CopiesStreams<Ops>) {
     if (!Attends(weights)) ops.CopyStream(layer);
+  }
+  if constexpr (RunsScans<Ops>) {
+    if (weights.num_experts(LinearRole::kScanSteps) > 0) {
+      ops.ConvolveScan(layer);
+      ops.Project(layer, LinearRole::kScanInputs);
+      ops.Project(layer, LinearRole::kScanSteps);
+      return ops.RunScan(layer);
+    }
   }
   if constexpr (RunsMamba<Ops>) {
     if (weights.vector(VectorRole::kSkip) != decltype(weights.vector({})){}) {

@@ -126,6 +126,8 @@ class Cutter {
       case LinearRole::kIndexQueries:  // all devices choose the same keys
       case LinearRole::kIndexKeys:
       case LinearRole::kIndexWeights:
+      case LinearRole::kScanInputs:  // of layers that ShardOf refuses
+      case LinearRole::kScanSteps:
         return;
       case LinearRole::kDeltaInputs:
         return CutRows(linear, States().Inputs());

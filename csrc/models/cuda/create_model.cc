@@ -96,6 +96,11 @@ void CheckWideHeads(const ModelConfig& config) {
 void CheckSizes(const ModelConfig& config) {
   constexpr int64_t kVector = 8;
   constexpr int64_t kAnySize = int64_t{1} << 30;
+  if (config.scan) {
+    throw LoadError("architectures", std::string(config.architecture()) +
+                                         " needs layers with Mamba-1, which are not supported on "
+                                         "CUDA; run the model with \"device\" = \"cpu\"");
+  }
   if (config.delta) {
     const DeltaConfig& delta = *config.delta;
     const bool of_channels = delta.decays_channels();

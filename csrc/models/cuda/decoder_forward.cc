@@ -242,6 +242,9 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kIndexKeys:
     case LinearRole::kIndexWeights:
       break;  // launched by WriteLatents, MakeValues and ChooseKeys
+    case LinearRole::kScanInputs:
+    case LinearRole::kScanSteps:
+      break;  // of layers that LoadCudaModel refuses
     case LinearRole::kExpertsIn:
       return launch(LinearArgs(linear, input_, buffers_.expert_latents));
     case LinearRole::kExpertsOut:
