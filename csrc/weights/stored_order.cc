@@ -152,7 +152,7 @@ class LogOfNegative : public WeightSource {
         FailTensor(parts().front()->file->path, tensor_.name,
                    "has " + std::to_string(value) + ", which is not below 0");
       }
-      value = std::log(-value);
+      value = static_cast<float>(std::log(-double{value}));  // rounded once
     }
   }
   void Drop() override {

@@ -8,6 +8,7 @@
 #include "config/device.h"
 #include "kernels/cuda/key_choice.h"
 #include "kernels/cuda/latent.h"
+#include "kernels/cuda/selective_scan.h"
 #include "kernels/cuda/states.h"
 #include "models/cuda/cuda_model.h"
 #include "models/cuda/sharded_model.h"
@@ -96,11 +97,6 @@ void CheckWideHeads(const ModelConfig& config) {
 void CheckSizes(const ModelConfig& config) {
   constexpr int64_t kVector = 8;
   constexpr int64_t kAnySize = int64_t{1} << 30;
-  if (config.scan) {
-    throw LoadError("architectures", std::string(config.architecture()) +
-                                         " needs layers with Mamba-1, which are not supported on "
-                                         "CUDA; run the model with \"device\" = \"cpu\"");
-  }
   if (config.delta) {
     const DeltaConfig& delta = *config.delta;
     const bool of_channels = delta.decays_channels();
@@ -123,6 +119,14 @@ void CheckSizes(const ModelConfig& config) {
         std::string(names.num_heads) + " * " + names.head_dim + " / " + names.num_groups;
     CheckSize(of_group.c_str(), mamba.values_size() / mamba.num_groups, kVector,
               kernels::cuda::kMaxNormDim);
+  }
+  if (config.scan) {
+    const ScanConfig& scan = *config.scan;
+    const ScanFields& names = *config.arch->scan;
+    CheckSize(names.size == nullptr ? names.expand : names.size, scan.channels, kVector, kAnySize);
+    CheckSize(names.state_dim, scan.state_dim, kVector / 2, kernels::cuda::kMaxScanStates);
+    CheckSize(names.rank, scan.rank, kVector, kAnySize);
+    CheckSize(names.conv_width, scan.conv_width, 1, kernels::cuda::kMaxConvWidth);
   }
   CheckSize("hidden_size", config.hidden_size, kVector, kernels::cuda::kMaxNormDim);
   for (const LayerConfig& layer : config.layers) {

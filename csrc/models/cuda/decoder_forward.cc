@@ -216,6 +216,10 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kDeltaDecays:
     case LinearRole::kDeltaOutGates:
       return launch(OfDeltaRank(linear, role));
+    case LinearRole::kScanInputs:
+    case LinearRole::kScanSteps:
+      if (role == LinearRole::kScanSteps) NormalizeScan(layer);
+      return launch(OfScan(linear, role));
     case LinearRole::kDeltaOut:
       return defer(LinearArgs(linear, state_output_, buffers_.output));
     case LinearRole::kGateUp:
@@ -242,9 +246,6 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kIndexKeys:
     case LinearRole::kIndexWeights:
       break;  // launched by WriteLatents, MakeValues and ChooseKeys
-    case LinearRole::kScanInputs:
-    case LinearRole::kScanSteps:
-      break;  // of layers that LoadCudaModel refuses
     case LinearRole::kExpertsIn:
       return launch(LinearArgs(linear, input_, buffers_.expert_latents));
     case LinearRole::kExpertsOut:

@@ -63,7 +63,7 @@ BUGS = [
         "",
     ),
     _bug(
-        "channels behind the last vector have the gates of others",
+        "gates are what the convolution reads",
         LOOPS,
         "columns.Load(a.inputs + row * a.ld_inputs + a.shape.channels);",
         "columns.Load(a.inputs + row * a.ld_inputs);",
