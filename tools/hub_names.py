@@ -128,7 +128,12 @@ _DEEPSEEK_V4_NAMES: dict[str, tuple[str, ...]] = {
         for own, hub in _V4_ENTRIES.items()
     },
 }
+_JAMBA_EXPERTS = {
+    "experts.gate_up_proj": ("experts.{}.gate_proj.weight", "experts.{}.up_proj.weight"),
+    "experts.down_proj": ("experts.{}.down_proj.weight",),
+}
 HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
+    "jamba": _JAMBA_EXPERTS,
     "lfm2_moe": _LFM2_EXPERTS,
     "afmoe": _QWEN_EXPERTS,
     "flint": _QWEN_EXPERTS | {"self_attn.sinks": ("self_attn.softmax_offset",)},

@@ -55,6 +55,17 @@ NEMOTRON_H: dict[str, Any] = {
     "model_type": "nemotron_h", **TINY, "head_dim": 24, "mamba_num_heads": 8, "mamba_head_dim": 24,
     "n_groups": 2, "ssm_state_size": 20, "conv_kernel": 4, "time_step_min": 1e-30,
 }  # fmt: skip
+# Mamba-1, of whose channels, states and ranks no vector divides the number.
+SCAN: dict[str, Any] = {
+    "vocab_size": 512, "hidden_size": 64, "num_hidden_layers": 3, "state_size": 7,
+    "conv_kernel": 3, "time_step_rank": 5,
+}  # fmt: skip
+JAMBA: dict[str, Any] = {
+    "model_type": "jamba", **TINY, "num_hidden_layers": 6, "mamba_expand": 3, "mamba_d_state": 12,
+    "attn_layer_period": 4, "attn_layer_offset": 1, "expert_layer_period": 3,
+    "expert_layer_offset": 2, "num_experts": 7, "num_experts_per_tok": 3,
+    "tie_word_embeddings": False,
+}  # fmt: skip
 # Kimi Linear: latent attention without a rope, and linear attention of which each channel of the
 # keys has a decay of its own. The last layer is recurrent.
 KIMI: dict[str, Any] = {
@@ -71,6 +82,26 @@ HYBRID_SHAPES: dict[str, dict[str, Any]] = {
         "model_type": "mamba2", "vocab_size": 512, "hidden_size": 64, "num_hidden_layers": 3,
         "expand": 3, "num_heads": 8, "head_dim": 24, "n_groups": 2, "state_size": 20,
         "conv_kernel": 4,
+    },
+    "tiny-mamba": {
+        "model_type": "mamba", **SCAN, "intermediate_size": 200, "use_bias": True,
+        "tie_word_embeddings": True,
+    },
+    "tiny-falcon_mamba": {
+        "model_type": "falcon_mamba", **SCAN, "expand": 3, "state_size": 16, "conv_kernel": 4,
+        "time_step_rank": "auto", "mixer_rms_eps": 1e-3, "use_conv_bias": False,
+        "tie_word_embeddings": False,
+    },
+    # The last layer has Mamba-1 and experts.
+    "tiny-jamba": JAMBA,
+    "tiny-jamba_dense": {
+        **JAMBA, "num_experts": 1, "num_experts_per_tok": 1, "mamba_proj_bias": True,
+        "mamba_dt_rank": 9, "attn_layer_offset": 3, "num_hidden_layers": 4,
+        "tie_word_embeddings": True,
+    },
+    "mamba-130m": {
+        "model_type": "mamba", "vocab_size": 50280, "hidden_size": 768, "num_hidden_layers": 24,
+        "intermediate_size": 1536, "tie_word_embeddings": True,
     },
     "qwen3.5-0.8b": {
         "model_type": "qwen3_5_text", "vocab_size": 248320, "hidden_size": 1024,

@@ -173,7 +173,7 @@ def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
             spread = 2.0  # as far apart as scores are
         elif name.endswith(".A_log"):
             spread = 1.0
-        elif name.endswith(".dt_bias"):
+        elif name.endswith((".dt_bias", ".dt_proj.bias")):
             mean, spread = -4.0, 1.0  # heads remember tens to hundreds of tokens
         elif name.endswith("linear_attn.norm.weight"):
             mean, spread = 1.0, 0.2

@@ -156,6 +156,8 @@ enum class SparseLayers : uint8_t {
   kListed,       // those that mlp_layer_types calls "sparse"; absent: all but the first one
   kListedOrBehindFirst,  // likewise; absent: as kBehindFirst
   kInterleaved,          // those of moe_layers; absent: each interleave_moe_layer_step-th
+  kPeriod,               // those that mlp_layer_types calls "sparse"; absent: layer
+                         // expert_layer_offset, and each expert_layer_period-th behind it
 };
 
 // How checkpoints spell the tensors of experts.
@@ -172,6 +174,7 @@ struct ExpertRule {
   // A number may be a list with one for each layer, all the same.
   std::string_view num_experts{};  // empty: no experts; also read: num_local_experts
   bool may_have_none = false;      // where that is 0
+  bool one_is_none = false;        // where that is 0 or 1
   std::string_view num_chosen = "num_experts_per_tok";
   std::string_view ffn_size = "moe_intermediate_size";
   std::string_view shared_size{};   // of the shared expert,

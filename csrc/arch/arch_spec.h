@@ -18,6 +18,7 @@
 namespace mlc_native {
 
 struct MambaFields;  // mamba_fields.h
+struct ScanFields;   // likewise
 
 struct ArchSpec {
   std::string_view architecture;
@@ -145,11 +146,12 @@ struct ArchSpec {
   bool adjusts_ffn_size = false;       // block_auto_adjust_ff_dim and what it reads
   const MambaFields* mamba = nullptr;  // some layers have Mamba-2
   bool attends_beside_mamba = false;   // all layers have both, beside each other
+  const ScanFields* scan = nullptr;    // some layers have Mamba-1
   bool reads_matrix_scales = false;    // ReadMatrixScales
-  // Each layer is one block alone: attention, Mamba-2, a feed-forward block or experts
+  // Each layer is one block alone: attention, Mamba-1 or Mamba-2, a feed-forward block or experts
   // (ReadBlocks).
   bool has_single_blocks = false;
-  bool has_mamba_alone = false;  // all of these blocks are Mamba-2, num_hidden_layers of them
+  bool has_mamba_alone = false;  // all of these blocks are Mamba, num_hidden_layers of them
   AttentionGates attention_gates = AttentionGates::kNone;  // of kAttentionGates or kGatedQ
   Switch has_attention_gates = kAlways;                    // whether it has them
   // In place of both: true or "per-head", or "per-element"; absent: true.

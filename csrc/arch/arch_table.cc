@@ -22,6 +22,7 @@
 #include "arch/omni_rows.h"
 #include "arch/other_dense_rows.h"
 #include "arch/other_expert_rows.h"
+#include "arch/scan_rows.h"
 #include "arch/tensor_names.h"
 #include "arch/window_expert_rows.h"
 
@@ -188,7 +189,7 @@ constexpr ArchSpec kFirstRows[] = {
 constexpr auto kArchitectures =
     Join(kFirstRows, kGemma3nRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows,
          kOtherDenseRows, kGptRows, kExpertRows, kOtherExpertRows, kWindowExpertRows, kOmniRows,
-         kLlama4Rows, kAfmoeRows, kHybridRows, kConvolutionRows, kMambaRows, kKimiRows, kLagunaRows,
+         kLlama4Rows, kAfmoeRows, kHybridRows, kConvolutionRows, kMambaRows, kScanRows, kKimiRows, kLagunaRows,
          kDeepSeekV4Rows, kEncoderRows);
 
 constexpr MlcFamily kMlcFamilies[] = {

@@ -151,6 +151,7 @@ ModelConfig ReadMtp(const std::string& folder, const ModelConfig& target, const 
   config.delta.reset();
   config.convolution.reset();
   config.mamba.reset();
+  config.scan.reset();
   head.info.own_stream = layout.feeds_back_norm ? 2 : 1;
   head.target_hidden_size = config.hidden_size;
   head.num_embeddings = config.vocab_size;

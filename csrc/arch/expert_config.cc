@@ -224,6 +224,16 @@ bool IsSparse(const ConfigFields& fields, const ExpertRule& rule, int64_t layer,
              layer >= fields.Integer("moe_layer_start_index", 1, 0, kMaxLayers) &&
              layer <= (end < 0 ? num_layers - 1 : end);
     }
+    case SparseLayers::kPeriod: {
+      if (fields.Has(kLayerTypes)) return IsListedAsSparse(fields, layer, num_layers);
+      const int64_t period = fields.Integer("expert_layer_period", 2, 1, kMaxLayers);
+      const int64_t offset = fields.Integer("expert_layer_offset", 1, 0, kMaxLayers);
+      if (offset >= period) {
+        fields.FailValue("expert_layer_offset",
+                         "less than \"expert_layer_period\" = " + std::to_string(period));
+      }
+      return layer % period == offset;
+    }
   }
   return false;
 }
@@ -233,6 +243,13 @@ bool HasExperts(const ConfigFields& fields, const ExpertRule& rule) {
   if (rule.may_have_none && fields.Integer(std::string(rule.num_experts).c_str(),
                                            rule.absent.num_experts, 0, kernels::kMaxExperts) == 0) {
     return false;
+  }
+  if (rule.one_is_none) {
+    const bool is_renamed = !fields.Has(std::string(rule.num_experts).c_str());
+    const std::string name(is_renamed ? "num_local_experts" : rule.num_experts);
+    if (fields.Integer(name.c_str(), rule.absent.num_experts, 0, kernels::kMaxExperts) <= 1) {
+      return false;
+    }
   }
   return rule.enabled_by.empty() || fields.Bool(std::string(rule.enabled_by).c_str(), false);
 }

@@ -39,6 +39,10 @@ enum class LinearRole : uint8_t {
   // Likewise, where these are products of a few numbers, which kDeltaInputs gives:
   kDeltaDecays,    // [value heads * key dim, rank]: how fast each channel of the keys forgets
   kDeltaOutGates,  // [values, rank]: output gates
+  // Of Mamba-1, whose kDeltaInputs gives [channels + channels]: inputs and output gates:
+  kScanInputs,  // [rank + 2 states, channels]: of the convolved inputs, what steps come from, keys
+                // and queries
+  kScanSteps,   // [channels, rank]: steps
   // Of layers with inputs:
   kLayerInputGate,  // [layer input, hidden]: what a layer's input is multiplied with
   kLayerInputUp,    // [hidden, layer input]
@@ -52,17 +56,36 @@ enum class LinearRole : uint8_t {
   kTokenRows,  // [token row, hidden]: what a token leaves for entries
   kGroupOut,   // [group, q / groups]: of each group of heads, what kOut reads of what they give
 };
-inline constexpr LinearRole kLinearRoles[] = {
-    LinearRole::kQkv,          LinearRole::kOut,           LinearRole::kGateUp,
-    LinearRole::kDown,         LinearRole::kRouter,        LinearRole::kExpertGateUp,
-    LinearRole::kExpertDown,   LinearRole::kSharedGateUp,  LinearRole::kSharedDown,
-    LinearRole::kQueryUp,      LinearRole::kHeadKeyUp,     LinearRole::kHeadValueUp,
-    LinearRole::kIndexQueries, LinearRole::kIndexKeys,     LinearRole::kIndexWeights,
-    LinearRole::kDeltaInputs,  LinearRole::kDeltaGates,    LinearRole::kDeltaOut,
-    LinearRole::kDeltaDecays,  LinearRole::kDeltaOutGates, LinearRole::kLayerInputGate,
-    LinearRole::kLayerInputUp, LinearRole::kLaurelDown,    LinearRole::kLaurelUp,
-    LinearRole::kExpertsIn,    LinearRole::kExpertsOut,    LinearRole::kTokenRows,
-    LinearRole::kGroupOut};
+inline constexpr LinearRole kLinearRoles[] = {LinearRole::kQkv,
+                                              LinearRole::kOut,
+                                              LinearRole::kGateUp,
+                                              LinearRole::kDown,
+                                              LinearRole::kRouter,
+                                              LinearRole::kExpertGateUp,
+                                              LinearRole::kExpertDown,
+                                              LinearRole::kSharedGateUp,
+                                              LinearRole::kSharedDown,
+                                              LinearRole::kQueryUp,
+                                              LinearRole::kHeadKeyUp,
+                                              LinearRole::kHeadValueUp,
+                                              LinearRole::kIndexQueries,
+                                              LinearRole::kIndexKeys,
+                                              LinearRole::kIndexWeights,
+                                              LinearRole::kDeltaInputs,
+                                              LinearRole::kDeltaGates,
+                                              LinearRole::kDeltaOut,
+                                              LinearRole::kDeltaDecays,
+                                              LinearRole::kDeltaOutGates,
+                                              LinearRole::kScanInputs,
+                                              LinearRole::kScanSteps,
+                                              LinearRole::kLayerInputGate,
+                                              LinearRole::kLayerInputUp,
+                                              LinearRole::kLaurelDown,
+                                              LinearRole::kLaurelUp,
+                                              LinearRole::kExpertsIn,
+                                              LinearRole::kExpertsOut,
+                                              LinearRole::kTokenRows,
+                                              LinearRole::kGroupOut};
 inline constexpr size_t kNumLinearRoles = std::size(kLinearRoles);
 // Whether a layer has one for each expert, of which a row reads those that it chose.
 constexpr bool IsOfExperts(LinearRole role) {
@@ -72,7 +95,8 @@ constexpr bool IsOfExperts(LinearRole role) {
 constexpr bool IsOfDelta(LinearRole role) {
   return role == LinearRole::kDeltaInputs || role == LinearRole::kDeltaGates ||
          role == LinearRole::kDeltaOut || role == LinearRole::kDeltaDecays ||
-         role == LinearRole::kDeltaOutGates;
+         role == LinearRole::kDeltaOutGates || role == LinearRole::kScanInputs ||
+         role == LinearRole::kScanSteps;
 }
 // Whether it is of layers that choose the keys of each query.
 constexpr bool IsOfKeyChoice(LinearRole role) {
@@ -142,15 +166,19 @@ enum class VectorRole : uint8_t {
   // Of layers with states:
   kConvolution,  // [width, channels], the oldest row first: of queries, keys and values, or a short
                  // convolution's
-  kDecay,        // [value heads]: the logarithm of how fast each forgets
+  kDecay,        // [value heads]: the logarithm of how fast each forgets; of Mamba-1 [states,
+                 // channels], of each number of a channel's state
   kDecayBias,    // [value heads]: added to what says how fast it forgets; of each channel of its
-                 // keys where these do so by themselves
+                 // keys where these do so by themselves; of Mamba-1 [channels]
   kDeltaNorm,    // [value dim]: of what each value head gives; of Mamba-2 [values], of all heads
-  // Of Mamba-2:
+  // Of Mamba-1 and Mamba-2:
   kConvolutionBias,  // [channels]
-  kSkip,             // [value heads]: how much of a head's input is added to what it gives
+  kSkip,             // [value heads]: how much of a head's input is added to what it gives; of
+                     // Mamba-1 [channels]
+  // Of Mamba-1:
+  kScanNorm,  // [rank + 2 states]: three norms of what kScanInputs gives
 };
-inline constexpr size_t kNumVectorRoles = 24;
+inline constexpr size_t kNumVectorRoles = 25;
 constexpr bool IsOfStreams(VectorRole role) {
   return role >= VectorRole::kStreamRouter && role <= VectorRole::kStreamScale;
 }

@@ -27,7 +27,7 @@ struct LayerConfig {
   // Mostly both; a layer that is one block alone has one of them.
   bool has_attention = true;  // or what is in its place
   bool has_ffn = true;        // a feed-forward block or experts
-  // It has a state in place of keys and values: linear attention, a short convolution or Mamba-2.
+  // It has a state in place of keys and values: linear attention, a short convolution or Mamba.
   bool is_recurrent = false;
   bool attends_beside = false;  // it has a state beside keys and values instead
   // Sizes of its own; 0: those of ModelConfig.

@@ -303,6 +303,7 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
   ReadDelta(fields, config);
   ReadShortConvolutions(fields, config);
   ReadMamba(fields, config);
+  ReadScan(fields, config);
   ReadMatrixScales(fields, config);
   ReadLayerSizes(fields, config);
   ReadGateCuts(fields, config);

@@ -101,6 +101,23 @@ struct MambaConfig {
   int64_t inputs_size() const { return values_size() + conv_size() + num_heads; }
 };
 
+// Mamba-1, the selective scan: the sizes of the layers that have it. Each channel has a state of
+// state_dim numbers in place of keys and values, and the layer the last conv_width - 1 rows of what
+// its convolution reads, the channels.
+struct ScanConfig {
+  int64_t channels = 0;
+  int64_t state_dim = 0;
+  int64_t rank = 0;  // numbers that the steps of all channels come from
+  int64_t conv_width = 0;
+  bool conv_bias = false;
+  bool biases = false;     // of the first projection and of the last one
+  bool has_norms = false;  // of what steps come from, of keys and of queries
+  float norm_eps = 0;
+
+  int64_t inputs_size() const { return 2 * channels; }
+  int64_t step_inputs_size() const { return rank + 2 * state_dim; }
+};
+
 // What rows of the matrices of all layers, and their biases, are multiplied with as they are
 // loaded, in place of multiplying what they give.
 struct MatrixScales {
@@ -202,6 +219,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::optional<DeltaConfig> delta;              // of the layers with linear attention
   std::optional<ConvolutionConfig> convolution;  // of the layers with a short convolution
   std::optional<MambaConfig> mamba;              // of the layers with Mamba-2
+  std::optional<ScanConfig> scan;                // of the layers with Mamba-1
   std::optional<MatrixScales> matrix_scales;
   AttentionGates attention_gates = AttentionGates::kNone;
   std::optional<LayerInputConfig> layer_inputs;
@@ -230,7 +248,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   // Whether attention reads the tokens' embeddings alongside the hidden states.
   bool attends_to_joined() const { return draft_head && draft_head->layout->joins_in_attention; }
   // Whether layers have states in place of keys and values; what those read and give in a row.
-  bool has_states() const { return delta || convolution || mamba; }
+  bool has_states() const { return delta || convolution || mamba || scan; }
   int64_t recurrent_inputs_size() const;
   int64_t recurrent_outputs_size() const;
   // What an expert reads and gives in a row.
@@ -433,6 +451,9 @@ void ReadShortConvolutions(const ConfigFields& fields, ModelConfig& config);
 // Other layers have it where layer_types calls them "mamba" or "linear_attention"; without
 // layer_types, all but those of attn_layer_indices. Fields: those of arch.mamba, time_step_limit.
 void ReadMamba(const ConfigFields& fields, ModelConfig& config);
+
+// Likewise of a family with arch.scan, config.scan. Fields: those of arch.scan.
+void ReadScan(const ConfigFields& fields, ModelConfig& config);
 
 // Of a family with arch.reads_matrix_scales or Multipliers::values, sets config.matrix_scales.
 // Throws LoadError.

@@ -18,11 +18,13 @@ float RoundedTo(DType type, float value) {
 
 int64_t ModelConfig::recurrent_inputs_size() const {
   if (mamba) return mamba->inputs_size();
+  if (scan) return scan->inputs_size();
   return delta ? delta->inputs_size() : convolution ? 3 * convolution->channels : 0;
 }
 
 int64_t ModelConfig::recurrent_outputs_size() const {
   if (mamba) return mamba->values_size();
+  if (scan) return scan->channels;
   return delta ? delta->values_size() : convolution ? convolution->channels : 0;
 }
 
@@ -49,6 +51,9 @@ int64_t ModelConfig::num_linears(const LayerConfig& layer, LinearRole role) cons
     case LinearRole::kDeltaDecays:
     case LinearRole::kDeltaOutGates:
       return layer.is_recurrent && delta && delta->decays_channels() ? 1 : 0;
+    case LinearRole::kScanInputs:
+    case LinearRole::kScanSteps:
+      return layer.is_recurrent && scan ? 1 : 0;
     case LinearRole::kGateUp:
     case LinearRole::kDown:
       return layer.has_dense_ffn() ? 1 : 0;
@@ -119,6 +124,10 @@ int64_t ModelConfig::linear_rows(const LayerConfig& layer, LinearRole role) cons
       return delta ? delta->decays_size() : 0;
     case LinearRole::kDeltaOutGates:
       return delta ? delta->values_size() : 0;
+    case LinearRole::kScanInputs:
+      return scan ? scan->step_inputs_size() : 0;
+    case LinearRole::kScanSteps:
+      return scan ? scan->channels : 0;
     case LinearRole::kRouter:
       return experts->router_rows();
     case LinearRole::kExpertGateUp:
@@ -173,6 +182,10 @@ int64_t ModelConfig::linear_columns(const LayerConfig& layer, LinearRole role) c
     case LinearRole::kDeltaDecays:
     case LinearRole::kDeltaOutGates:
       return delta ? delta->gate_rank : 0;
+    case LinearRole::kScanInputs:
+      return scan ? scan->channels : 0;
+    case LinearRole::kScanSteps:
+      return scan ? scan->rank : 0;
     case LinearRole::kLayerInputUp:
       return layer_inputs->size;
     case LinearRole::kOut:
@@ -211,6 +224,9 @@ bool ModelConfig::has_bias(LinearRole role) const {
     case LinearRole::kExpertGateUp:
     case LinearRole::kExpertDown:
       return experts->biases;
+    case LinearRole::kDeltaInputs:
+    case LinearRole::kDeltaOut:
+      return scan && scan->biases;
     default:
       return false;
   }

@@ -62,7 +62,8 @@ std::vector<LayerConfig> ReadPattern(const ConfigFields& fields) {
 
 std::vector<LayerConfig> ReadBlocks(const ConfigFields& fields, const ArchSpec& arch) {
   if (arch.has_mamba_alone) {
-    const int64_t count = fields.Integer("num_hidden_layers", 64, 1, kMaxLayers);
+    const int64_t usual = arch.scan != nullptr ? 32 : 64;
+    const int64_t count = fields.Integer("num_hidden_layers", usual, 1, kMaxLayers);
     return std::vector<LayerConfig>(static_cast<size_t>(count), kMambaBlock);
   }
   const bool has_pattern = !fields.Has(kBlockTypes) && fields.Has(kBlockPattern);

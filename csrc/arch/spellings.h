@@ -72,6 +72,9 @@ enum class Rows : uint8_t {
   kDeltaGatesOfGroups,   // likewise: what its value heads write, and how fast they forget
   kConvolutionInputs,    // of a short convolution: of each channel both gates and what they gate
   kMambaInputs,          // of Mamba-2: output gates, values, keys, queries, and a step of each head
+  kScanInputs,           // of Mamba-1: of each channel its input, then its output gate
+  kScanStepInputs,       // what steps come from, keys and queries
+  kScanChannels,         // a step of each channel
 };
 
 // "model.layers.7.<name>.weight" (and ".bias") -> the next rows of a fused matrix. Of an expert,

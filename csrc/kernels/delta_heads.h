@@ -11,6 +11,7 @@
 
 #include "kernels/delta_rule.h"
 #include "kernels/kernel_profile.h"
+#include "kernels/row_loop.h"
 
 namespace mlc_native::kernels {
 
@@ -68,18 +69,25 @@ inline void WriteChannels(const DeltaConvolution& c, const DeltaSequence& s,
   }
 }
 
-// Calls run(chunk) for the rows of a value head, in order. prepare(&chunk, i, row) sets what is one
+// Where the state of a head, or of a block of channels, is within that of its layer.
+struct StateOfHead {
+  int64_t head = 0;
+  int64_t at = 0;
+  int64_t floats = 0;
+};
+
+// Calls run(chunk) for the rows of a head, in order. prepare(&chunk, i, row) sets what is one
 // number of the chunk's i-th row, which is `row` of the batch.
 template <typename Prepare, typename Run>
-void ForChunks(const DeltaShape& shape, const DeltaSequence& s, int64_t head, float* scratch,
-               Prepare prepare, Run run) {
-  const int64_t at = DeltaHeadsAt(shape) + head * DeltaHeadFloats(shape);
-  DeltaChunk chunk{.sequence = &s, .value_head = head, .scratch = scratch};
+void ForChunks(const StateOfHead& of, const DeltaSequence& s, float* scratch, Prepare prepare,
+               Run run) {
+  const int64_t at = of.at;
+  DeltaChunk chunk{.sequence = &s, .value_head = of.head, .scratch = scratch};
   if (s.state != nullptr) {
     chunk.from = s.state + at;
   } else {
     float* const first = s.writes[0].state + at;
-    std::fill_n(first, DeltaHeadFloats(shape), 0.0f);
+    std::fill_n(first, of.floats, 0.0f);
     chunk.from = first;
   }
   const DeltaWrite* write = s.writes;
@@ -94,6 +102,31 @@ void ForChunks(const DeltaShape& shape, const DeltaSequence& s, int64_t head, fl
     run(chunk);
     chunk.from = chunk.to[chunk.num_rows - 1];
   }
+}
+
+// The same for a value head.
+template <typename Prepare, typename Run>
+void ForChunks(const DeltaShape& shape, const DeltaSequence& s, int64_t head, float* scratch,
+               Prepare prepare, Run run) {
+  const int64_t floats = DeltaHeadFloats(shape);
+  ForChunks(StateOfHead{.head = head, .at = DeltaHeadsAt(shape) + head * floats, .floats = floats},
+            s, scratch, prepare, run);
+}
+
+// Calls fn(sequence, begin, end) for rows [begin, end) of its slice, for all rows of a batch.
+template <typename Args, typename F>
+void ForRowsOfSequences(const Cpu& cpu, KernelKind kind, const Args& a, int64_t elements_per_row,
+                        F fn) {
+  const int64_t rows = NumRows(a.sequences, a.num_sequences);
+  ForRows(cpu, kind, rows, elements_per_row, [&](int64_t begin, int64_t end) {
+    int64_t first = 0;
+    for (int64_t i = 0; i < a.num_sequences; first += a.sequences[i].num_rows, ++i) {
+      const DeltaSequence& s = a.sequences[i];
+      const int64_t from = std::max<int64_t>(begin - first, 0);
+      const int64_t to = std::min(end - first, s.num_rows);
+      if (from < to) fn(s, from, to);
+    }
+  });
 }
 
 // Calls fn(sequence, head, thread) for each head of each sequence. Threads share the rows of all

@@ -19,21 +19,6 @@ void Check(const MambaArgs& a) {
   for (int64_t i = 0; i < a.num_sequences; ++i) CheckSequence(a.sequences[i], i);
 }
 
-// Calls fn(sequence, begin, end) for rows [begin, end) of its slice, for all rows of a batch.
-template <typename F>
-void ForRowsOfSequences(const Cpu& cpu, const MambaArgs& a, int64_t elements_per_row, F fn) {
-  const int64_t rows = NumRows(a.sequences, a.num_sequences);
-  ForRows(cpu, KernelKind::kMamba, rows, elements_per_row, [&](int64_t begin, int64_t end) {
-    int64_t first = 0;
-    for (int64_t i = 0; i < a.num_sequences; first += a.sequences[i].num_rows, ++i) {
-      const DeltaSequence& s = a.sequences[i];
-      const int64_t from = std::max<int64_t>(begin - first, 0);
-      const int64_t to = std::min(end - first, s.num_rows);
-      if (from < to) fn(s, from, to);
-    }
-  });
-}
-
 // The first head of a group writes what the convolutions of its key and query read.
 void WriteConvolutions(const MambaArgs& a, const DeltaSequence& s, int64_t head) {
   const DeltaShape& shape = a.shape;
@@ -70,7 +55,7 @@ void Mamba(const Cpu& cpu, const MambaArgs& args) {
   if (args.num_sequences == 0) return;
   CountStates(cpu, KernelKind::kMamba, args, 5);
   const DeltaShape& shape = args.shape;
-  ForRowsOfSequences(cpu, args, 2 * shape.keys() * shape.conv_width,
+  ForRowsOfSequences(cpu, KernelKind::kMamba, args, 2 * shape.keys() * shape.conv_width,
                      [&](const DeltaSequence& s, int64_t begin, int64_t end) {
                        cpu.isa->mamba_keys(args, s, begin, end);
                      });
@@ -80,7 +65,7 @@ void Mamba(const Cpu& cpu, const MambaArgs& args) {
   };
   ForHeads(cpu, KernelKind::kMamba, shape.value_heads, args.sequences, args.num_sequences, run);
   if (args.norm == nullptr) return;
-  ForRowsOfSequences(cpu, args, 2 * shape.values(),
+  ForRowsOfSequences(cpu, KernelKind::kMamba, args, 2 * shape.values(),
                      [&](const DeltaSequence& s, int64_t begin, int64_t end) {
                        cpu.isa->mamba_norm(args, s.row_begin + begin, s.row_begin + end);
                      });

@@ -217,12 +217,15 @@ class ConfigWriter {
     const bool is_of_heads = is_of_kv || key == "attention.key_length";
     const bool is_of_ffn = key == "feed_forward_length";
     if (family_.is_chunked) return is_of_ffn || key == "expert_feed_forward_length";
-    if (family_.mamba == GgufMamba::kAlone) {
+    if (family_.mamba == GgufMamba::kAlone || family_.mamba == GgufMamba::kScanAlone) {
       return is_of_heads || is_of_ffn || key == "attention.head_count";
     }
     if (family_.mamba == GgufMamba::kSingleBlocks) return is_of_kv || is_of_ffn;
     if (family_.has_streams) return is_of_ffn;
-    if (family_.has_convolutions || family_.mamba == GgufMamba::kSomeLayers) return is_of_kv;
+    if (family_.has_convolutions || family_.mamba == GgufMamba::kSomeLayers ||
+        family_.mamba == GgufMamba::kScanInSomeLayers) {
+      return is_of_kv;
+    }
     return family_.layers_differ ? is_of_heads || is_of_ffn : family_.is_latent && is_of_heads;
   }
 

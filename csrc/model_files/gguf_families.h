@@ -15,13 +15,15 @@ namespace mlc_native {
 // Values of the key expert_gating_func: how the scores of experts become weights.
 enum class GgufGating : int64_t { kNone, kSoftmax, kSigmoid, kSoftmaxOfChosen };
 
-// Where a family has Mamba-2.
+// Where a family has Mamba-2, or Mamba-1.
 enum class GgufMamba : uint8_t {
   kNone,
-  kSomeLayers,       // those without KV heads, of which there is a list
-  kBesideAttention,  // in all layers
-  kSingleBlocks,     // in layers without KV heads and without a feed-forward block
-  kAlone,            // in all layers, which have nothing else
+  kSomeLayers,        // those without KV heads, of which there is a list
+  kBesideAttention,   // in all layers
+  kSingleBlocks,      // in layers without KV heads and without a feed-forward block
+  kAlone,             // in all layers, which have nothing else
+  kScanAlone,         // likewise Mamba-1
+  kScanInSomeLayers,  // Mamba-1, in those without KV heads, of which there is a list
 };
 
 // How a family reads the rows of an image.

@@ -154,4 +154,39 @@ inline constexpr GgufTensorName kGgufSingleBlocks[] = {
     {"ffn_down_shexp", "mixer.shared_experts.down_proj"},
 };
 
+// Mamba-1, alone or in some layers.
+inline constexpr GgufTensorName kGgufMamba1[] = {
+    {"token_embd", "model.embeddings"},
+    {"output_norm", "model.norm_f"},
+    {"attn_norm", "norm"},
+    {"ssm_in", "mixer.in_proj"},
+    {"ssm_conv1d", "mixer.conv1d", true, 3, 1},
+    {"ssm_x", "mixer.x_proj"},
+    {"ssm_dt", "mixer.dt_proj"},
+    {"ssm_a", "mixer.A_log", false, 0, 0, GgufValueHeads::kNone, true},
+    {"ssm_d", "mixer.D", false},
+    {"ssm_out", "mixer.out_proj"},
+};
+inline constexpr GgufTensorName kGgufJamba[] = {
+    {"output_norm", "model.final_layernorm"},
+    {"ssm_in", "mamba.in_proj"},
+    {"ssm_conv1d", "mamba.conv1d", true, 3, 1},
+    {"ssm_x", "mamba.x_proj"},
+    {"ssm_dt", "mamba.dt_proj"},
+    {"ssm_a", "mamba.A_log", false, 0, 0, GgufValueHeads::kNone, true},
+    {"ssm_d", "mamba.D", false},
+    {"ssm_dt_norm", "mamba.dt_layernorm"},
+    {"ssm_b_norm", "mamba.b_layernorm"},
+    {"ssm_c_norm", "mamba.c_layernorm"},
+    {"ssm_out", "mamba.out_proj"},
+    {"ffn_norm", "pre_ff_layernorm"},
+    {"ffn_gate", "feed_forward.gate_proj"},
+    {"ffn_up", "feed_forward.up_proj"},
+    {"ffn_down", "feed_forward.down_proj"},
+    {"ffn_gate_inp", "feed_forward.router"},
+    {"ffn_gate_exps", "feed_forward.experts.#.gate_proj"},
+    {"ffn_up_exps", "feed_forward.experts.#.up_proj"},
+    {"ffn_down_exps", "feed_forward.experts.#.down_proj"},
+};
+
 }  // namespace mlc_native

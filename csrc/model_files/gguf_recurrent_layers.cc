@@ -44,9 +44,13 @@ class RecurrentLayers : GgufLayerKeys {
     if (family_.decays_channels) WriteKimiDelta();
     if (family_.has_convolutions) WriteConvolutions();
     if (family_.mamba == GgufMamba::kNone) return;
+    if (family_.mamba == GgufMamba::kScanAlone) return WriteScanAlone();
+    if (family_.mamba == GgufMamba::kScanInSomeLayers) return WriteScanInSomeLayers();
     ReadHeads();
     switch (family_.mamba) {
       case GgufMamba::kNone:
+      case GgufMamba::kScanAlone:
+      case GgufMamba::kScanInSomeLayers:
         break;
       case GgufMamba::kSomeLayers:
         WriteMambaInSomeLayers();
@@ -161,6 +165,31 @@ class RecurrentLayers : GgufLayerKeys {
   void WriteMambaAlone() {
     json_.Add("expand", Expansion());
     WriteEpsilon();
+  }
+
+  // Of Mamba-1, where "ssm.time_step_rank" is that.
+  void WriteScanAlone() {
+    json_.Add("intermediate_size", Required(kSsmSize)).Add("time_step_rank", Required(kSsmHeads));
+    json_.Add("state_size", Required("ssm.state_size"));
+    json_.Add("conv_kernel", Required("ssm.conv_kernel"));
+    json_.Add("use_conv_bias", Has(0, "ssm_conv1d.bias"));
+    WriteEpsilon();
+  }
+
+  // Layers have experts where they have a router.
+  void WriteScanInSomeLayers() {
+    const std::vector<int64_t> kv_heads = WriteKindsByKvHeads("linear_attention", "full_attention");
+    heads_size_ = Required(kSsmSize);
+    json_.Add("mamba_expand", Expansion()).Add("mamba_dt_rank", Required(kSsmHeads));
+    json_.Add("mamba_d_state", Required("ssm.state_size"));
+    json_.Add("mamba_d_conv", Required("ssm.conv_kernel"));
+    json_.Add("mamba_conv_bias", Has(FirstLayer(kv_heads, false), "ssm_conv1d.bias"));
+    if (!file_.Has(Key("expert_count"))) json_.Add("num_experts", 1);
+    json_.Name("mlp_layer_types").BeginArray();
+    for (int64_t i = 0; i < std::ssize(kv_heads); ++i) {
+      json_.Put(Has(i, "ffn_gate_inp.weight") ? "sparse" : "dense");
+    }
+    json_.EndArray();
   }
 
   void WriteMambaInSomeLayers() {

@@ -184,6 +184,15 @@ concept RunsConvolutions = requires(Ops ops, size_t layer) {
   ops.RunShortConvolution(layer);
 };
 
+// An Ops of a model whose layers may have Mamba-1.
+template <typename Ops>
+concept RunsScans = requires(Ops ops, size_t layer) {
+  // The convolution: from what kDeltaInputs leaves to what kScanInputs reads.
+  ops.ConvolveScan(layer);
+  // The selective scan: from what these, kScanInputs and kScanSteps leave to what kDeltaOut reads.
+  ops.RunScan(layer);
+};
+
 // An Ops of a model whose layers may have Mamba-2.
 template <typename Ops>
 concept RunsMamba = requires(Ops ops, size_t layer) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/selective_scan.h"
 #include "kernels/short_convolution.h"
 
 namespace mlc_native {
@@ -11,6 +12,7 @@ int64_t FloatsOf(const ModelConfig& config) {
   if (config.convolution) {
     return kernels::ConvolutionStateFloats(config.convolution->channels, config.convolution->width);
   }
+  if (config.scan) return kernels::ScanStateFloats(RecurrentStorage::ShapeOf(*config.scan));
   return kernels::DeltaStateFloats(config.mamba ? RecurrentStorage::ShapeOf(*config.mamba)
                                                 : RecurrentStorage::ShapeOf(*config.delta));
 }

@@ -1,6 +1,6 @@
 // RecurrentStorage is the memory of the states of layers that have these in place of keys and
-// values: those with linear attention, a short convolution or Mamba-2. kv/ decides which sequence,
-// or which cached prefix, holds a slot. A slot has the states of all these layers of one sequence
+// values: those with linear attention, a short convolution or Mamba. kv/ decides which sequence, or
+// which cached prefix, holds a slot. A slot has the states of all these layers of one sequence
 // at one position. Owned by one model; its thread only.
 #pragma once
 
@@ -9,6 +9,7 @@
 
 #include "arch/model_config.h"
 #include "kernels/delta_rule.h"
+#include "kernels/scan_shape.h"
 #include "weights/tensor_storage.h"
 
 namespace mlc_native {
@@ -33,6 +34,9 @@ class RecurrentStorage {
             .key_dim = mamba.state_dim,
             .value_dim = mamba.head_dim,
             .conv_width = mamba.conv_width};
+  }
+  static kernels::ScanShape ShapeOf(const ScanConfig& scan) {
+    return {.channels = scan.channels, .state_dim = scan.state_dim, .conv_width = scan.conv_width};
   }
   // 0 for a decoder without such layers.
   static int64_t BytesPerSlot(const ModelConfig& config);

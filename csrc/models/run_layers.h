@@ -44,6 +44,14 @@ void Recurrence(const Weights& weights, size_t layer, Ops& ops) {
   if constexpr (CopiesStreams<Ops>) {
     if (!Attends(weights)) ops.CopyStream(layer);
   }
+  if constexpr (RunsScans<Ops>) {
+    if (weights.num_experts(LinearRole::kScanSteps) > 0) {
+      ops.ConvolveScan(layer);
+      ops.Project(layer, LinearRole::kScanInputs);
+      ops.Project(layer, LinearRole::kScanSteps);
+      return ops.RunScan(layer);
+    }
+  }
   if constexpr (RunsMamba<Ops>) {
     if (weights.vector(VectorRole::kSkip) != decltype(weights.vector({})){}) {
       return ops.RunMamba(layer);

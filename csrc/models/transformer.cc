@@ -75,19 +75,24 @@ int64_t EntryWidth(const ModelConfig& config) {
   return of_tokens + config.head_dim + index.head_dim + index.queries_size() + index.num_heads;
 }
 
-// Floats per row of the gates of linear attention, or of the keys and queries of Mamba-2.
+// Floats per row of the gates of linear attention, or of the keys and queries of Mamba-2; of
+// Mamba-1, with what its steps come from.
 int64_t DeltaGatesWidth(const ModelConfig& config) {
+  if (config.scan) return config.scan->step_inputs_size();
   return config.mamba ? 2 * config.mamba->keys_size()
                       : config.linear_rows({}, LinearRole::kDeltaGates);
 }
 
-// Floats per row of decays of channels.
+// Floats per row of decays of channels, or of the steps of Mamba-1.
 int64_t DeltaDecaysWidth(const ModelConfig& config) {
+  if (config.scan) return config.scan->channels;
   return config.delta && config.delta->decays_channels() ? config.delta->decays_size() : 0;
 }
 
-// Floats per row of output gates that are not among the inputs.
+// Floats per row of output gates that are not among the inputs, or of what the convolution of
+// Mamba-1 gives.
 int64_t DeltaOutGatesWidth(const ModelConfig& config) {
+  if (config.scan) return config.scan->channels;
   return config.delta && config.delta->decays_channels() ? config.delta->values_size() : 0;
 }
 
@@ -166,7 +171,7 @@ int64_t LinearInputWidth(const ModelConfig& config) {
       std::max({config.hidden_size, OutputInputWidth(config), config.recurrent_outputs_size(),
                 JoinedWidth(config), config.draft_input_size(),
                 config.layer_inputs ? config.layer_inputs->size : 0, config.laurel_rank,
-                config.delta ? config.delta->gate_rank : 0});
+                config.delta ? config.delta->gate_rank : 0, config.scan ? config.scan->rank : 0});
   const int64_t dense = std::max(width(widest), of_latents);
   if (!config.experts) return dense;
   const ExpertConfig& experts = *config.experts;
@@ -327,6 +332,10 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
     const kernels::DeltaShape shape = config_.mamba ? RecurrentStorage::ShapeOf(*config_.mamba)
                                                     : RecurrentStorage::ShapeOf(*config_.delta);
     delta_bytes = kernels::AlignUp(kernels::DeltaWorkspaceBytes(pool_->num_threads(), shape));
+  }
+  if (config_.scan) {
+    const kernels::ScanShape shape = RecurrentStorage::ShapeOf(*config_.scan);
+    delta_bytes = kernels::AlignUp(kernels::ScanWorkspaceBytes(pool_->num_threads(), shape));
   }
   size_t choice_bytes = 0;
   if (ChoosesKeys()) {

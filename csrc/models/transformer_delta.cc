@@ -1,5 +1,5 @@
 // Layers with states on the CPU's kernels: which ones the rows of a batch read and write, the gated
-// delta rule, short convolutions and Mamba-2.
+// delta rule, short convolutions, Mamba-1 and Mamba-2.
 #include "kernels/mamba.h"
 #include "kernels/short_convolution.h"
 #include "models/transformer_ops.h"
@@ -76,6 +76,57 @@ void Transformer::Ops::RunMamba(size_t layer) {
                                .sequences = model_.delta_sequences_.data(),
                                .num_sequences = std::ssize(batch_.sequences),
                                .workspace = buffers_.delta_workspace});
+}
+
+kernels::ScanArgs Transformer::Ops::ScanArgsOf(size_t layer) const {
+  const CpuDecoderWeights::Layer& weights = model_.weights_.layers[layer];
+  return {.shape = RecurrentStorage::ShapeOf(*config_.scan),
+          .inputs = buffers_.delta_inputs.data,
+          .ld_inputs = buffers_.delta_inputs.width,
+          .convolution = weights.vector(VectorRole::kConvolution),
+          .conv_bias = weights.vector(VectorRole::kConvolutionBias),
+          .convolved = buffers_.delta_out_gates.data,
+          .ld_convolved = buffers_.delta_out_gates.width,
+          .steps = buffers_.delta_decays.data,
+          .ld_steps = buffers_.delta_decays.width,
+          .keys = buffers_.delta_gates.data + config_.scan->rank,
+          .ld_keys = buffers_.delta_gates.width,
+          .decay = weights.vector(VectorRole::kDecay),
+          .step_bias = weights.vector(VectorRole::kDecayBias),
+          .skip = weights.vector(VectorRole::kSkip),
+          .out = buffers_.delta_output.data,
+          .ldo = buffers_.delta_output.width,
+          .sequences = model_.delta_sequences_.data(),
+          .num_sequences = std::ssize(batch_.sequences),
+          .workspace = buffers_.delta_workspace};
+}
+
+void Transformer::Ops::ConvolveScan(size_t layer) {
+  model_.PlaceStates(batch_, layer);
+  kernels::ScanConvolution(model_.cpu_, ScanArgsOf(layer));
+}
+
+void Transformer::Ops::AddScanNorms(size_t layer) {
+  if (!config_.scan->has_norms) return;
+  const ScanConfig& scan = *config_.scan;
+  const float* weight = model_.weights_.layers[layer].vector(VectorRole::kScanNorm);
+  Activations x = buffers_.delta_gates;
+  for (const int64_t dim : {scan.rank, scan.state_dim, scan.state_dim}) {
+    remembered_.Add(kernels::NormalizeArgs{.x = x.data,
+                                           .ldx = x.width,
+                                           .y = x.data,
+                                           .ldy = x.width,
+                                           .weight = weight,
+                                           .eps = scan.norm_eps,
+                                           .m = num_rows_,
+                                           .dim = dim});
+    x.data += dim;
+    weight += dim;
+  }
+}
+
+void Transformer::Ops::RunScan(size_t layer) {
+  kernels::SelectiveScan(model_.cpu_, ScanArgsOf(layer));
 }
 
 void Transformer::Ops::RunDeltaRule(size_t layer) {

@@ -70,6 +70,11 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
       return RunLinear(linear, DeltaRank(0), buffers_.delta_decays);
     case LinearRole::kDeltaOutGates:
       return RunLinear(linear, DeltaRank(1), buffers_.delta_out_gates);
+    case LinearRole::kScanInputs:
+      return RunLinear(linear, buffers_.delta_out_gates, buffers_.delta_gates);
+    case LinearRole::kScanSteps:
+      AddScanNorms(layer);
+      return RunLinear(linear, buffers_.delta_gates, buffers_.delta_decays);
     case LinearRole::kDeltaOut:
       return RunLinear(linear, buffers_.delta_output, buffers_.output);
     case LinearRole::kRouter:

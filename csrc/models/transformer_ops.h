@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/selective_scan.h"
 #include "models/decoder_ops.h"
 #include "models/transformer.h"
 
@@ -71,6 +72,8 @@ class Transformer::Ops {
   void RunDeltaRule(size_t layer);
   void RunShortConvolution(size_t layer);
   void RunMamba(size_t layer);
+  void ConvolveScan(size_t layer);
+  void RunScan(size_t layer);
   void Activate(size_t layer);
   void ChooseExperts(size_t layer);
   void ActivateShared();
@@ -170,6 +173,9 @@ class Transformer::Ops {
     const int64_t column = config_.delta->conv_size() + index * config_.delta->gate_rank;
     return {.data = buffers_.delta_inputs.data + column, .width = buffers_.delta_inputs.width};
   }
+  // Of Mamba-1: what its kernels read and write, and the norms of what kScanInputs gives.
+  kernels::ScanArgs ScanArgsOf(size_t layer) const;
+  void AddScanNorms(size_t layer);
   // Rows of the gates of a layer and, behind them, of its q, k and v.
   Activations GatedQkv(size_t layer) const;
   void GateAttention(size_t layer);

@@ -48,10 +48,10 @@ class LayerBuilder {
       if (vector.role == VectorRole::kExpertScales && !layer_.has_experts) continue;
       const bool is_sink = vector.role == VectorRole::kSinks;
       if (is_sink && config_.arch->has_sinks_in_windows && layer_.window.size == 0) continue;
-      if (vector.role == VectorRole::kConvolutionBias && !config_.mamba->conv_bias) continue;
+      if (vector.role == VectorRole::kConvolutionBias && !HasConvolutionBias()) continue;
       const bool is_norm = vector.role == VectorRole::kDeltaNorm;
       if (is_norm && config_.mamba && !config_.mamba->has_norm) continue;
-      AddVector(NameOf(vector.name), vector.role);
+      AddVector(vector.name.empty() ? "" : NameOf(vector.name), vector.role);
       map_.slots.back().joined.may_have_ones = vector.may_have_ones;
     }
     CheckRows();
@@ -60,6 +60,10 @@ class LayerBuilder {
 
  private:
   std::string NameOf(std::string_view name) const { return prefix_ + std::string(name); }
+
+  bool HasConvolutionBias() const {
+    return config_.mamba ? config_.mamba->conv_bias : config_.scan->conv_bias;
+  }
 
   void CheckRows() const {
     for (const LinearRole role : kLinearRoles) {
@@ -126,7 +130,12 @@ class LayerBuilder {
     }
   }
 
-  int64_t SizeOf(VectorRole role) const {
+  // Of the next part of a vector, behind `begin` elements.
+  int64_t SizeOf(VectorRole role, int64_t begin) const {
+    if (role == VectorRole::kScanNorm) {
+      return begin == 0 ? config_.scan->rank : config_.scan->state_dim;
+    }
+    if (config_.scan && IsOfDelta(role)) return config_.scan->channels;
     switch (role) {
       case VectorRole::kSinks:
         return config_.heads_of(layer_);
@@ -178,6 +187,7 @@ class LayerBuilder {
 
   std::vector<int64_t> ConvolutionShape() const {
     if (config_.mamba) return {config_.mamba->conv_width, config_.mamba->conv_size()};
+    if (config_.scan) return {config_.scan->conv_width, config_.scan->channels};
     if (config_.delta) return {config_.delta->conv_width, config_.delta->conv_size()};
     return {config_.convolution->width, config_.convolution->channels};
   }
@@ -212,11 +222,18 @@ class LayerBuilder {
       map_.parameters.back().in_float32 = true;
       return;
     }
-    const int64_t size = SizeOf(role);
+    if (config_.scan && role == VectorRole::kDecay) {
+      index = map_.AddWhole(ParameterForm::kVector, name,
+                            {config_.scan->state_dim, config_.scan->channels});
+      map_.slots.back().joined.transposed = true;
+      map_.parameters.back().in_float32 = true;
+      return;
+    }
     if (index == kAbsent) index = map_.AddParameter(ParameterForm::kVector, 0, 1);
     const bool in_float32 = IsOfDelta(role) || role == VectorRole::kExpertScales;
     if (in_float32) map_.parameters[index].in_float32 = true;
     int64_t& rows = map_.parameters[index].rows;
+    const int64_t size = SizeOf(role, rows);
     map_.slots.push_back({name, {size}, index, rows});
     rows += size;
   }

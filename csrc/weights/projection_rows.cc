@@ -76,7 +76,12 @@ int64_t RowsOfProjection(const ModelConfig& config, const LayerConfig& layer, Ro
       return config.delta->gates_size();
     case Rows::kConvolutionInputs:
     case Rows::kMambaInputs:
+    case Rows::kScanInputs:
       return config.recurrent_inputs_size();
+    case Rows::kScanStepInputs:
+      return config.scan->step_inputs_size();
+    case Rows::kScanChannels:
+      return config.scan->channels;
     case Rows::kLayerInput:
       return config.layer_inputs->size;
     case Rows::kLaurel:

@@ -34,6 +34,7 @@ bool Divides(const ModelConfig& config, int64_t size) {
   if (config.delta && config.delta->num_key_heads % size != 0) return false;
   if (config.convolution && !is_even(config.convolution->channels)) return false;
   if (config.mamba && !Divides(*config.mamba, size)) return false;
+  if (config.scan) return false;  // what steps come from is a sum over all channels
   for (const LayerConfig& layer : config.layers) {
     const int64_t kv_heads = config.kv_heads_of(layer);
     if (layer.attends() && config.heads_of(layer) % size != 0) return false;
@@ -96,6 +97,7 @@ std::string Sizes(const ModelConfig& config) {
     sizes.push_back(std::to_string(config.mamba->num_heads) + " heads in " +
                     std::to_string(config.mamba->num_groups) + " groups of Mamba-2");
   }
+  if (config.scan) sizes.push_back("Mamba-1");
   if (HasDenseLayers(config)) {
     sizes.push_back("a feed-forward size of " + OfLayers(config, [&](const LayerConfig& layer) {
                       return layer.has_dense_ffn() ? config.ffn_size_of(layer) : 0;

@@ -132,23 +132,27 @@ class SortedColumns : public WeightSource {
   const int64_t columns_;
 };
 
-// A vector that is stored as its negative powers of e. It is in memory from Load to Drop.
+// Values that are stored as their negative powers of e. They are in memory from Load to Drop.
 class LogOfNegative : public WeightSource {
  public:
   LogOfNegative(std::unique_ptr<WeightSource> source, const TensorInfo& tensor)
-      : WeightSource(source->parts()), source_(std::move(source)), tensor_(tensor) {}
+      : WeightSource(source->parts()),
+        source_(std::move(source)),
+        tensor_(tensor),
+        columns_(tensor.shape.size() > 1 ? tensor.shape[1] : 1) {}
 
   DType dtype() const override { return source_->dtype(); }
   void Load() override {
     source_->Load();
-    values_.resize(static_cast<size_t>(tensor_.shape[0]));
-    source_->Decode(0, std::ssize(values_), values_.data());
+    const int64_t rows = tensor_.shape[0];
+    values_.resize(static_cast<size_t>(rows * columns_));
+    source_->Decode(0, rows, values_.data());
     for (float& value : values_) {
       if (!(value < 0)) {
         FailTensor(parts().front()->file->path, tensor_.name,
                    "has " + std::to_string(value) + ", which is not below 0");
       }
-      value = std::log(-value);
+      value = static_cast<float>(std::log(-double{value}));  // rounded once
     }
   }
   void Drop() override {
@@ -156,13 +160,14 @@ class LogOfNegative : public WeightSource {
     values_.clear();
   }
   void Decode(int64_t begin, int64_t end, float* out) const override {
-    MLC_CHECK(end <= std::ssize(values_)) << tensor_.name << " is not loaded";
-    std::copy(values_.begin() + begin, values_.begin() + end, out);
+    MLC_CHECK(end * columns_ <= std::ssize(values_)) << tensor_.name << " is not loaded";
+    std::copy(values_.begin() + begin * columns_, values_.begin() + end * columns_, out);
   }
 
  private:
   const std::unique_ptr<WeightSource> source_;
   const TensorInfo& tensor_;
+  const int64_t columns_;
   std::vector<float> values_;
 };
 

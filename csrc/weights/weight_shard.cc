@@ -128,6 +128,8 @@ class Cutter {
       case LinearRole::kIndexWeights:
       case LinearRole::kTokenRows:  // of models that run on the CPU alone
       case LinearRole::kGroupOut:
+      case LinearRole::kScanInputs:  // of layers that ShardOf refuses
+      case LinearRole::kScanSteps:
         return;
       case LinearRole::kDeltaInputs:
         return CutRows(linear, States().Inputs());

@@ -22,6 +22,7 @@ CLASSES = (
     "kimi_folders",
     "head_folders",
     "single_block_folders",
+    "scan_folders",
     "adapter_folders",
     "gguf_headers",
     "request_values",

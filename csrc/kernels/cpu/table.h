@@ -9,6 +9,7 @@
 #include "kernels/delta_rule.h"
 #include "kernels/kernels.h"
 #include "kernels/mamba.h"
+#include "kernels/selective_scan.h"
 #include "kernels/short_convolution.h"
 #include "kernels/token_windows.h"
 
@@ -128,6 +129,12 @@ struct DeltaKernels {
   void (*mamba_keys)(const MambaArgs&, const DeltaSequence&, int64_t row_begin, int64_t row_end);
   void (*mamba)(const MambaArgs&, const DeltaChunk&);
   void (*mamba_norm)(const MambaArgs&, int64_t row_begin, int64_t row_end);
+  // Mamba-1: the convolution of rows of a slice, the decays of a block of channels, and the block,
+  // whose chunk's value_head it is.
+  void (*scan_convolution)(const ScanArgs&, const DeltaSequence&, int64_t row_begin,
+                           int64_t row_end);
+  void (*scan_decays)(const ScanArgs&, int64_t block, float* decays);
+  void (*scan)(const ScanArgs&, const DeltaChunk&);
 };
 
 struct RowKernels {

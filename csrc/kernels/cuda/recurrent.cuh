@@ -193,6 +193,28 @@ class ColumnPart {
     }
     return Sum(sums);
   }
+  // Sets all to -e^x of what lies so far apart.
+  __device__ void LoadRates(const float* x, int64_t stride) {
+#pragma unroll
+    for (int run = 0; run < kRuns; ++run) {
+      if (Key(run) >= dim_) continue;
+#pragma unroll
+      for (int i = 0; i < kFew; ++i) s_[run * kFew + i] = -expf(x[(Key(run) + i) * stride]);
+    }
+  }
+  // Each key's part decays by e^(its rate * step).
+  __device__ void UpdateByRates(const ColumnPart& rates, float step, const float* k, float write) {
+#pragma unroll
+    for (int run = 0; run < kRuns; ++run) {
+      const float4 v = *reinterpret_cast<const float4*>(k + Key(run));
+      const float keys[kFew] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+      for (int i = 0; i < kFew; ++i) {
+        float& s = s_[run * kFew + i];
+        s = fmaf(keys[i], write, expf(rates.s_[run * kFew + i] * step) * s);
+      }
+    }
+  }
   __device__ void Update(float decay, const float* k, float write) {
 #pragma unroll
     for (int run = 0; run < kRuns; ++run) {

@@ -8,6 +8,7 @@
 #include "config/device.h"
 #include "kernels/cuda/key_choice.h"
 #include "kernels/cuda/latent.h"
+#include "kernels/cuda/selective_scan.h"
 #include "kernels/cuda/states.h"
 #include "models/cuda/cuda_model.h"
 #include "models/cuda/sharded_model.h"
@@ -129,6 +130,14 @@ void CheckSizes(const ModelConfig& config) {
         std::string(names.num_heads) + " * " + names.head_dim + " / " + names.num_groups;
     CheckSize(of_group.c_str(), mamba.values_size() / mamba.num_groups, kVector,
               kernels::cuda::kMaxNormDim);
+  }
+  if (config.scan) {
+    const ScanConfig& scan = *config.scan;
+    const ScanFields& names = *config.arch->scan;
+    CheckSize(names.size == nullptr ? names.expand : names.size, scan.channels, kVector, kAnySize);
+    CheckSize(names.state_dim, scan.state_dim, kVector / 2, kernels::cuda::kMaxScanStates);
+    CheckSize(names.rank, scan.rank, kVector, kAnySize);
+    CheckSize(names.conv_width, scan.conv_width, 1, kernels::cuda::kMaxConvWidth);
   }
   CheckSize("hidden_size", config.hidden_size, kVector, kernels::cuda::kMaxNormDim);
   for (const LayerConfig& layer : config.layers) {

@@ -153,6 +153,12 @@ void CudaDecoder::PlaceStates(const ModelConfig& config, DType dtype, const Limi
   if (config.mamba) {
     buffers->delta = floats(MambaWorkspaceFloats(DeltaShapeOf(*config.mamba), max_rows));
   }
+  if (config.scan) {
+    buffers->delta_gates = floats(max_rows * config.scan->step_inputs_size());
+    buffers->delta_decays = floats(max_rows * config.scan->channels);
+    buffers->delta_out_gates = take(max_rows * config.scan->channels, DTypeSize(dtype));
+    buffers->scan_ranks = take(max_rows * config.scan->rank, DTypeSize(dtype));
+  }
   if (config.delta) {
     buffers->delta = floats(DeltaWorkspaceFloats(DeltaShapeOf(*config.delta), max_rows));
     const DeltaConfig& delta = *config.delta;

@@ -159,9 +159,12 @@ class CudaDecoder {
                          // layer has both
     void* delta_inputs;  // [rows, StateInputsRow]: of layers with states, as the next one
     float* delta;
-    float* delta_gates;     // of linear attention, as the next two
-    float* delta_decays;    // [rows, decays]: of channels of the keys
-    void* delta_out_gates;  // [rows, values], where they are not among the inputs
+    float* delta_gates;     // of linear attention, as the next two; of Mamba-1 [rows, rank + 2
+                            // states]
+    float* delta_decays;    // [rows, decays]: of channels of the keys; of Mamba-1: steps
+    void* delta_out_gates;  // [rows, values], where they are not among the inputs; of Mamba-1
+                            // [rows, channels]: what its convolution gives
+    void* scan_ranks;       // of Mamba-1 [rows, rank]: what steps come from
     void* latents;          // of latent attention (latent_heads.h), as the next one
     void* queries;
     void* index_queries;   // [rows, index heads * index size]: of a choice of keys, as what follows

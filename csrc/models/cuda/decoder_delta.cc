@@ -1,6 +1,7 @@
 // Layers with states: what they read and write, as launches of the CUDA kernels.
 #include "kernels/cuda/delta_rule.h"
 #include "kernels/cuda/mamba.h"
+#include "kernels/cuda/selective_scan.h"
 #include "kernels/cuda/short_convolution.h"
 #include "models/cuda/decoder_ops.h"
 #include "support/check.h"
@@ -80,6 +81,58 @@ void CudaDecoder::Ops::RunMamba(size_t layer) {
                   buffers_.square_parts, stream_);
   MambaNorm(args, stream_);
 }
+
+GemvArgs CudaDecoder::Ops::OfScan(const Linear& linear, LinearRole role) const {
+  const bool is_steps = role == LinearRole::kScanSteps;
+  GemvArgs args = LinearArgs(linear, is_steps ? buffers_.scan_ranks : buffers_.delta_out_gates,
+                             is_steps ? buffers_.delta_decays : buffers_.delta_gates);
+  args.float_output = true;
+  return args;
+}
+
+void CudaDecoder::Ops::NormalizeScan(size_t layer) const {
+  const ScanConfig& scan = *config_.scan;
+  const void* const weight = weights_.layers[layer].vector(VectorRole::kScanNorm);
+  ScanNorm({.dtype = weights_.dtype,
+            .rank = scan.rank,
+            .state_dim = scan.state_dim,
+            .x = buffers_.delta_gates,
+            .ranks = buffers_.scan_ranks,
+            .weight = static_cast<const float*>(weight),
+            .eps = scan.norm_eps,
+            .m = num_rows_},
+           stream_);
+}
+
+kernels::cuda::ScanArgs CudaDecoder::Ops::ScanArgsOf(size_t layer) const {
+  const auto& w = weights_.layers[layer];
+  const auto vector = [&](VectorRole role) { return static_cast<const float*>(w.vector(role)); };
+  return {.dtype = weights_.dtype,
+          .shape = ScanShapeOf(*config_.scan),
+          .inputs = buffers_.delta_inputs,
+          .ld_inputs = StateInputsRow(config_),
+          .convolution = vector(VectorRole::kConvolution),
+          .conv_bias = vector(VectorRole::kConvolutionBias),
+          .convolved = buffers_.delta_out_gates,
+          .steps = buffers_.delta_decays,
+          .keys = buffers_.delta_gates + config_.scan->rank,
+          .ld_keys = config_.scan->step_inputs_size(),
+          .decay = vector(VectorRole::kDecay),
+          .step_bias = vector(VectorRole::kDecayBias),
+          .skip = vector(VectorRole::kSkip),
+          .out = buffers_.state_output,
+          .m = num_rows_,
+          .slices = batch_.delta_slices,
+          .num_slices = batch_.num_delta_slices,
+          .slice_of_row = batch_.slice_of_row,
+          .writes = batch_.delta_writes,
+          .states = StatesOf(layer),
+          .slot_floats = decoder_.recurrent_.slot_floats};
+}
+
+void CudaDecoder::Ops::ConvolveScan(size_t layer) { ScanConvolution(ScanArgsOf(layer), stream_); }
+
+void CudaDecoder::Ops::RunScan(size_t layer) { SelectiveScan(ScanArgsOf(layer), stream_); }
 
 void CudaDecoder::Ops::RunDeltaRule(size_t layer) {
   const auto& w = weights_.layers[layer];

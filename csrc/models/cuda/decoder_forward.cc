@@ -216,6 +216,10 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kDeltaDecays:
     case LinearRole::kDeltaOutGates:
       return launch(OfDeltaRank(linear, role));
+    case LinearRole::kScanInputs:
+    case LinearRole::kScanSteps:
+      if (role == LinearRole::kScanSteps) NormalizeScan(layer);
+      return launch(OfScan(linear, role));
     case LinearRole::kDeltaOut:
       return defer(LinearArgs(linear, state_output_, buffers_.output));
     case LinearRole::kGateUp:

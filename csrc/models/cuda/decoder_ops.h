@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/cuda/residual_streams.h"
+#include "kernels/cuda/selective_scan.h"
 #include "models/cuda/decoder.h"
 
 namespace mlc_native {
@@ -64,6 +65,8 @@ class CudaDecoder::Ops {
   void RunDeltaRule(size_t layer);
   void RunShortConvolution(size_t layer);
   void RunMamba(size_t layer);
+  void ConvolveScan(size_t layer);
+  void RunScan(size_t layer);
   void Activate(size_t layer);
   void ChooseExperts(size_t layer);
   void ActivateShared();
@@ -192,6 +195,10 @@ class CudaDecoder::Ops {
   float* StatesOf(size_t layer) const;
   // Of the numbers that decays of channels or output gates come from.
   kernels::cuda::GemvArgs OfDeltaRank(const Linear& linear, LinearRole role) const;
+  // Of Mamba-1: kScanInputs and kScanSteps, and what its kernels read and write.
+  kernels::cuda::GemvArgs OfScan(const Linear& linear, LinearRole role) const;
+  void NormalizeScan(size_t layer) const;
+  kernels::cuda::ScanArgs ScanArgsOf(size_t layer) const;
   void GateAttention(size_t layer) const;
   // Rows of q of a layer, behind the gates.
   void* Qkv(size_t layer) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/selective_scan.h"
 #include "kernels/cuda/short_convolution.h"
 
 namespace mlc_native {
@@ -14,6 +15,7 @@ int64_t FloatsOf(const ModelConfig& config) {
     return kernels::cuda::ConvolutionStateFloats(config.convolution->channels,
                                                  config.convolution->width);
   }
+  if (config.scan) return kernels::cuda::ScanStateFloats(ScanShapeOf(*config.scan));
   return kernels::cuda::DeltaStateFloats(config.mamba ? DeltaShapeOf(*config.mamba)
                                                       : DeltaShapeOf(*config.delta));
 }

@@ -1,5 +1,5 @@
 // DeviceRecurrent is the memory of the states of layers that have these in place of keys and values
-// on a device: those with linear attention, a short convolution or Mamba-2. kv/ decides who holds a
+// on a device: those with linear attention, a short convolution or Mamba. kv/ decides who holds a
 // slot. Engine's thread only.
 #pragma once
 
@@ -8,6 +8,7 @@
 #include "arch/model_config.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/states.h"
+#include "kernels/scan_shape.h"
 
 namespace mlc_native {
 
@@ -25,6 +26,9 @@ inline kernels::DeltaShape DeltaShapeOf(const MambaConfig& mamba) {
           .key_dim = mamba.state_dim,
           .value_dim = mamba.head_dim,
           .conv_width = mamba.conv_width};
+}
+inline kernels::ScanShape ScanShapeOf(const ScanConfig& scan) {
+  return {.channels = scan.channels, .state_dim = scan.state_dim, .conv_width = scan.conv_width};
 }
 
 // A view: of slot 0, where the state of each layer begins and how far the next slot is.

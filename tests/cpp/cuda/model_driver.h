@@ -121,6 +121,11 @@ inline constexpr const char* kMambaExperts =
     R"("num_hidden_layers": 3, "layer_types": ["mamba", "attention", "mamba"],
        "mamba_d_state": 20, "mamba_n_groups": 2, "mamba_conv_bias": false, "time_step_limit": [0.01, 0.5])";
 
+// Of JambaForCausalLM: a layer with attention between those with Mamba-1, which have experts.
+inline constexpr const char* kJamba =
+    R"("num_hidden_layers": 3, "attn_layer_period": 3, "expert_layer_period": 2,
+       "expert_layer_offset": 0, "num_experts": 6, "num_experts_per_tok": 2)";
+
 // Of NemotronHForCausalLM: layers of one block, of which the last ones have no keys, values or
 // states; the same with experts in groups, of which the first layer has some, and one group of
 // Mamba-2; and without a state.

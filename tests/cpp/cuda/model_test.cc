@@ -114,6 +114,12 @@ TEST(CudaModel, WhatDoesNotFitIsRefusedByName) {
   EXPECT_EQ(field_of_bamba(R"("mamba_d_state": 18)"), "mamba_d_state");
   EXPECT_EQ(field_of_bamba(R"("mamba_d_state": 264)"), "mamba_d_state");
   EXPECT_EQ(field_of_bamba(R"("mamba_n_heads": 32)"), "mamba_d_head");
+  const auto field_of_scan = [&](const std::string& fields) {
+    return field_of(TinyModel("MambaForCausalLM", fields).Source());
+  };
+  EXPECT_EQ(field_of_scan(R"("state_size": 18)"), "state_size");
+  EXPECT_EQ(field_of_scan(R"("time_step_rank": 12)"), "time_step_rank");
+  EXPECT_EQ(field_of_scan(R"("intermediate_size": 44)"), "intermediate_size");
   EXPECT_EQ(field_of(TinyModel("LagunaForCausalLM", R"("head_dim": 8)").Source()),
             "num_attention_heads");  // rows of gates of heads are vectors
   EXPECT_EQ(field_of(TinyModel("LagunaForCausalLM",

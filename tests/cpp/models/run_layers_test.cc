@@ -184,13 +184,14 @@ struct RecurrentOps : CopyingOps {
   void Project(size_t layer, LinearRole role) {
     if (!IsOfDelta(role)) return RecordingOps::Project(layer, role);
     static const std::map<LinearRole, std::string> names = {
-        {LinearRole::kDeltaInputs, "state in"},
-        {LinearRole::kDeltaGates, "gates"},
-        {LinearRole::kDeltaDecays, "decays"},
-        {LinearRole::kDeltaOutGates, "out gates"},
+        {LinearRole::kDeltaInputs, "state in"},   {LinearRole::kDeltaGates, "gates"},
+        {LinearRole::kDeltaDecays, "decays"},     {LinearRole::kDeltaOutGates, "out gates"},
+        {LinearRole::kScanInputs, "step inputs"}, {LinearRole::kScanSteps, "steps"},
         {LinearRole::kDeltaOut, "state out"}};
     Add(names.at(role) + std::to_string(layer));
   }
+  void ConvolveScan(size_t layer) { Add("convolve" + std::to_string(layer)); }
+  void RunScan(size_t layer) { Add("scan" + std::to_string(layer)); }
   void RunDeltaRule(size_t layer) { Add("state" + std::to_string(layer)); }
 };
 
@@ -227,6 +228,21 @@ TEST(RunLayers, DecaysAndOutputGatesMayBeProductsOfTheInputs) {
   RunLayers(weights, ops);
   const std::vector<std::string> expected = {"state in0", "gates0", "decays0", "out gates0",
                                              "stream0",   "state0", "keep",    "state out0"};
+  const auto first = std::ranges::find(ops.calls, "state in0");
+  ASSERT_GE(ops.calls.end() - first, std::ssize(expected));
+  EXPECT_EQ(std::vector(first, first + std::ssize(expected)), expected);
+}
+
+// Of Mamba-1: the convolution comes before what steps, keys and queries come from.
+TEST(RunLayers, StepsOfAScanAreProductsOfWhatTheConvolutionGives) {
+  NamedWeights weights;
+  weights.layers.push_back({Linears({LinearRole::kDeltaInputs, LinearRole::kScanInputs,
+                                     LinearRole::kScanSteps, LinearRole::kDeltaOut}),
+                            {}});
+  RecurrentOps ops;
+  RunLayers(weights, ops);
+  const std::vector<std::string> expected = {"state in0", "stream0", "convolve0", "step inputs0",
+                                             "steps0",    "scan0",   "keep",      "state out0"};
   const auto first = std::ranges::find(ops.calls, "state in0");
   ASSERT_GE(ops.calls.end() - first, std::ssize(expected));
   EXPECT_EQ(std::vector(first, first + std::ssize(expected)), expected);

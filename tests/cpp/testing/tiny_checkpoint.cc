@@ -111,7 +111,15 @@ std::string TinyConfig(const std::string& architecture, const std::string& given
       add(arch->mamba->state_dim, "24");
     }
     if (arch->attends_beside_mamba) add(arch->mamba->size, "48");
-    if (arch->has_single_blocks) {
+    if (arch->scan != nullptr) {
+      add(arch->scan->state_dim, "12");
+      add(arch->scan->rank, "8");
+    }
+    if (arch->scan != nullptr && arch->scan->attn_period != nullptr) {
+      add(arch->scan->attn_period, "2");
+      add(arch->scan->attn_offset, "1");
+    }
+    if (arch->has_single_blocks && arch->mamba != nullptr) {
       add(arch->mamba->head_dim, arch->has_mamba_alone ? "16" : "12");
       add(arch->mamba->num_groups, "2");
       add("head_dim", "16");

@@ -1,5 +1,5 @@
-"""What llama.cpp's converter writes of Granite 4 H, Bamba, Falcon-H1, Nemotron-H and Mamba 2: which
-layers have Mamba-2, their sizes, and what becomes of the tensors."""
+"""What llama.cpp's converter writes of Granite 4 H, Bamba, Falcon-H1, Nemotron-H, Mamba 2, Mamba,
+Falcon Mamba and Jamba: which layers have Mamba, their sizes, and what becomes of the tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ MAMBA_ARCHITECTURES = {
     "FalconH1ForCausalLM": Arch.FALCON_H1,
     "NemotronHForCausalLM": Arch.NEMOTRON_H_MOE,
     "Mamba2ForCausalLM": Arch.MAMBA2,
+    "MambaForCausalLM": Arch.MAMBA,
+    "FalconMambaForCausalLM": Arch.MAMBA,
+    "JambaForCausalLM": Arch.JAMBA,
 }
+SCANS = {Arch.MAMBA, Arch.JAMBA}
 NEMOTRON = {Arch.NEMOTRON_H, Arch.NEMOTRON_H_MOE}
 MAMBA = {*MAMBA_ARCHITECTURES.values(), *NEMOTRON}
 EXPERT_FIELDS = ("n_routed_experts", "num_experts_per_tok", "n_shared_experts", "n_group",
@@ -32,11 +36,26 @@ Change = tuple[
 
 def as_on_the_hub(config: Config) -> Config:
     """With the number of layers, and without experts of which there are none: as NVIDIA's files."""
+    if config["model_type"] in ("mamba", "falcon_mamba"):
+        epsilon = config["layer_norm_epsilon"]
+        return config | {
+            "num_attention_heads": 1,
+            "num_key_value_heads": 1,
+            "head_dim": 8,
+            "max_position_embeddings": 1,
+            "rms_norm_eps": epsilon,
+        }
     if config["model_type"] == "mamba2":  # no head; add_mamba_sizes says so
         epsilon = config["layer_norm_epsilon"]
-        return config | {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 8,
-                         "intermediate_size": 1, "max_position_embeddings": 1,
-                         "rms_norm_eps": epsilon, "mamba_head_dim": config["head_dim"]}
+        return config | {
+            "num_attention_heads": 1,
+            "num_key_value_heads": 1,
+            "head_dim": 8,
+            "intermediate_size": 1,
+            "max_position_embeddings": 1,
+            "rms_norm_eps": epsilon,
+            "mamba_head_dim": config["head_dim"],
+        }
     blocks = config.get("layers_block_type")
     if blocks is None:
         return config
@@ -90,6 +109,8 @@ def attending(config: Config) -> list[int]:
 
 def mamba_change(config: Config, plain: str) -> Change | None:
     """The names, what is done, and what undoes it; None: nothing of its own."""
+    if config["model_type"] in ("mamba", "falcon_mamba", "jamba"):
+        return scan_change(plain)
     if plain.endswith(".A_log"):
         return (plain,), lambda t: [-np.exp(t)[:, None]], logarithm
     if plain.endswith(".D"):
@@ -113,9 +134,18 @@ def mamba_change(config: Config, plain: str) -> Change | None:
     return names, lambda t: np.split(t, 2), np.concatenate
 
 
+def scan_change(plain: str) -> Change | None:
+    """Of Mamba-1, whose decays are a matrix."""
+    if plain.endswith(".A_log"):
+        return (plain,), lambda t: [-np.exp(t)], lambda p: logarithm([p[0][..., None]])
+    if plain.endswith(".conv1d.weight"):
+        return (plain,), lambda t: [np.ascontiguousarray(t[:, 0])], lambda p: p[0][:, None]
+    return None
+
+
 def logarithm(parts: list[np.ndarray]) -> np.ndarray:
     """Of the negative; rounded once, as the engine's is."""
-    return np.log(-parts[0][:, 0].astype(np.float64)).astype(np.float32)
+    return np.log(-parts[0][..., 0].astype(np.float64)).astype(np.float32)
 
 
 def whole(tensor: np.ndarray) -> list[np.ndarray]:
@@ -127,6 +157,8 @@ def first(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def add_mamba_sizes(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
+    if arch in SCANS:
+        return add_scan_sizes(writer, config, arch)
     add_ssm_sizes(writer, config)
     if arch in NEMOTRON:
         add_blocks(writer, config)
@@ -144,6 +176,28 @@ def add_mamba_sizes(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None
         writer.add_rope_scaling_finetuned(has_rope)
         if not has_rope:
             writer.add_context_length(2**20)
+
+
+def add_scan_sizes(writer: gguf.GGUFWriter, config: Config, arch: Arch) -> None:
+    """Of Mamba-1."""
+    if arch == Arch.MAMBA:
+        writer.add_context_length(2**20)
+        writer.add_feed_forward_length(0)
+        writer.add_head_count(0)
+        writer.add_ssm_dt_b_c_rms(config["model_type"] == "falcon_mamba")
+        writer.add_ssm_inner_size(config["intermediate_size"])
+        writer.add_ssm_state_size(config["state_size"])
+        writer.add_ssm_conv_kernel(config["conv_kernel"])
+        writer.add_ssm_time_step_rank(config["time_step_rank"])
+        return
+    layers = range(config["num_hidden_layers"])
+    period, offset = config["attn_layer_period"], config["attn_layer_offset"]
+    kv = config["num_key_value_heads"]
+    writer.add_head_count_kv([kv if i % period == offset else 0 for i in layers])
+    writer.add_ssm_inner_size(config["mamba_expand"] * config["hidden_size"])
+    writer.add_ssm_state_size(config["mamba_d_state"])
+    writer.add_ssm_conv_kernel(config["mamba_d_conv"])
+    writer.add_ssm_time_step_rank(config["mamba_dt_rank"])
 
 
 def add_ssm_sizes(writer: gguf.GGUFWriter, config: Config) -> None:

@@ -46,8 +46,8 @@ def test_config_that_is_no_json(llama: Path, text: str) -> None:
 
 
 def test_unknown_architecture_lists_the_supported(llama: Path) -> None:
-    edit_config(llama, architectures=["MambaForCausalLM"])
-    load_error(llama, "MambaForCausalLM", "LlamaForCausalLM", "Gemma2ForCausalLM", "Olmo2")
+    edit_config(llama, architectures=["ZambaForCausalLM"])
+    load_error(llama, "ZambaForCausalLM", "LlamaForCausalLM", "Gemma2ForCausalLM", "Olmo2")
 
 
 @pytest.mark.parametrize("architectures", [..., [], None])
@@ -99,6 +99,8 @@ MAMBA = "tiny-granitemoehybrid_mamba"
 NEMOTRON = "tiny-nemotron_h"
 NEMOTRON_EXPERTS = "tiny-nemotron_h_moe"
 FALCON = "tiny-falcon_h1"
+SCAN = "tiny-mamba"
+JAMBA = "tiny-jamba"
 LAGUNA = "tiny-laguna"
 COHERE = "tiny-cohere2_moe"
 MIMO = "tiny-mimo_v2_flash"
@@ -123,8 +125,8 @@ MIMO = "tiny-mimo_v2_flash"
         ("tiny-olmo", {"clip_qkv": 8.0}, '"clip_qkv" is not supported'),
         ("tiny-granite_swa", {"layer_rope_theta": [1e4]}, '"num_hidden_layers" = 5'),
         (LAGUNA, {"num_attention_heads_per_layer": [8]}, '"num_hidden_layers" = 5 integers in [1'),
-        (LAGUNA, {"num_attention_heads_per_layer": [8, 16, 9, 24, 16]}, "_heads\" = 2 divides"),
-        (LAGUNA, {"num_attention_heads_per_layer": [8, 16, 0, 24, 16]}, "_heads\" = 2 divides"),
+        (LAGUNA, {"num_attention_heads_per_layer": [8, 16, 9, 24, 16]}, '_heads" = 2 divides'),
+        (LAGUNA, {"num_attention_heads_per_layer": [8, 16, 0, 24, 16]}, '_heads" = 2 divides'),
         (COHERE, {"expert_selection_fn": "top"}, '"expert_selection_fn" must be "softmax" or "sig'),
         (COHERE, {"shared_expert_combination_strategy": "max"}, '"average" or "sum"'),
         (MIMO, {"v_head_dim": 32}, '"v_head_dim" must be an integer in [1, 24]'),
@@ -174,6 +176,20 @@ MIMO = "tiny-mimo_v2_flash"
         (NEMOTRON, {"mamba_head_dim": 1025}, '"mamba_head_dim" must be an integer in [1, 1024]'),
         (NEMOTRON, {"n_groups": 3}, '"n_groups" must be a divisor of "mamba_num_heads" = 8'),
         (NEMOTRON_EXPERTS, {"moe_latent_size": 0}, "must be an integer in"),
+        (SCAN, {"hidden_act": "gelu"}, '"hidden_act" must be "silu" in a model with Mamba layers'),
+        (SCAN, {"state_size": 1025}, '"state_size" must be an integer in [1, 1024]'),
+        (SCAN, {"conv_kernel": 9}, '"conv_kernel" must be an integer in [2, 8]'),
+        (SCAN, {"time_step_rank": "all"}, '"time_step_rank" must be "auto" or an integer'),
+        (SCAN, {"time_step_rank": 0}, '"time_step_rank" must be an integer in [1, '),
+        (SCAN, {"intermediate_size": 0}, '"intermediate_size" must be an integer in [1, '),
+        (SCAN, {"intermediate_size": None, "expand": 65}, '"expand" must be an integer in [1, 64]'),
+        (SCAN, {"use_bias": "x"}, '"use_bias" must be'),
+        (SCAN, {"use_mambapy": "x"}, '"use_mambapy" must be'),
+        ("tiny-falcon_mamba", {"mixer_rms_eps": 0}, '"mixer_rms_eps" must be'),
+        (JAMBA, {"attn_layer_offset": 4}, '"attn_layer_offset" must be less than "attn_layer_per'),
+        (JAMBA, {"expert_layer_offset": 3}, '"expert_layer_offset" must be less than "expert_lay'),
+        (JAMBA, {"mamba_dt_rank": -1}, '"mamba_dt_rank" must be an integer in [1, '),
+        (JAMBA, {"num_experts_per_tok": 8}, '"num_experts_per_tok" must be an integer in [1, 7]'),
         (
             "tiny-glm46v",
             {"text_config": {"model_type": "qwen3"}},

@@ -1,4 +1,4 @@
-"""GGUF files of Granite 4 H, Bamba, Falcon-H1 and Nemotron-H: logits, tokens, and what is refused.
+"""GGUF files of families with Mamba-1 or Mamba-2: logits, tokens, and what is refused.
 
 The oracles are those of test_gguf.py. What the files hold was compared with what llama.cpp's own
 converter writes of the same folders.
@@ -44,6 +44,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "tiny-bamba": {"mamba_expand": 2, "mamba_d_head": 4},
     "tiny-falcon_h1": {"mamba_rms_norm": True, "mamba_norm_before_gate": False},
     "tiny-mamba2": {},
+    "tiny-mamba": {"intermediate_size": 192, "time_step_rank": 32, "use_bias": False},
+    "tiny-falcon_mamba": {"time_step_rank": 32, "mixer_rms_eps": 1e-6},
+    "tiny-jamba": {"mamba_dt_rank": 32},
+    "tiny-jamba_dense": {"mamba_dt_rank": 32, "mamba_proj_bias": False},
     "tiny-nemotron_h": {},
     "tiny-nemotron_h_moe": {
         "moe_intermediate_size": 64, "moe_shared_expert_intermediate_size": 96,
@@ -54,6 +58,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
 WHOLE_BLOCKS: dict[str, dict[str, Any]] = {
     "tiny-falcon_h1": {"mamba_d_ssm": 256, "mamba_d_head": 32},
     "tiny-mamba2": {"head_dim": 96},
+    "tiny-mamba": {"intermediate_size": 512, "time_step_rank": 256},
+    "tiny-falcon_mamba": {"intermediate_size": 512, "time_step_rank": 256},
+    "tiny-jamba": {"mamba_dt_rank": 256},
+    "tiny-jamba_dense": {"mamba_dt_rank": 256},
     # Biases would decide the tokens.
     "tiny-nemotron_h": {"head_dim": 64, "mamba_head_dim": 32, "mlp_bias": False},
     "tiny-nemotron_h_moe": {

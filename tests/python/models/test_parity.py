@@ -162,6 +162,25 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
             **{"moe_latent_size": 72, "mlp_bias": True, "n_group": 1},
         },
     ),
+    "scan-of-one": (
+        "tiny-mamba",
+        {
+            **{"state_size": 1, "conv_kernel": 2, "time_step_rank": 1, "intermediate_size": 33},
+            **{"use_bias": False, "use_conv_bias": False},
+        },
+    ),
+    "scan-with-all-biases": (
+        "tiny-falcon_mamba",
+        {"use_bias": True, "use_conv_bias": True, "state_size": 33, "conv_kernel": 8},
+    ),
+    "jamba-attention-last": (
+        "tiny-jamba",
+        {
+            **{"attn_layer_period": 3, "attn_layer_offset": 2, "expert_layer_period": 2},
+            **{"expert_layer_offset": 0, "mamba_conv_bias": False, "head_dim": 24},
+        },
+    ),
+    "jamba-attention-alone": ("tiny-jamba", {"attn_layer_period": 1, "attn_layer_offset": 0}),
     "moe-no-shared-expert": ("tiny-granitemoeshared", {"shared_intermediate_size": 0}),
     "moe-every-second-layer": (
         "tiny-qwen3_moe",

@@ -107,7 +107,7 @@ ALL_CHOSEN = {
     "tiny-gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 4},
     "tiny-gemma4_text-experts": {"num_experts": 4, "top_k_experts": 4},
 }
-RECURRENT = ["tiny-granitemoehybrid_mamba", "tiny-nemotron_h", "tiny-falcon_h1"]
+RECURRENT = ["tiny-granitemoehybrid_mamba", "tiny-nemotron_h", "tiny-falcon_h1", "tiny-mamba"]
 
 
 @functools.cache

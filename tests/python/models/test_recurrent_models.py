@@ -1,4 +1,4 @@
-"""Engines with linear attention, short convolutions or Mamba-2: where prompts start, and that
+"""Engines with linear attention, short convolutions or Mamba: where prompts start, and that
 nothing changes an answer."""
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ MODELS = [
     "tiny-qwen3_5_text", "tiny-lfm2", "tiny-lfm2_moe", "tiny-granitemoehybrid_mamba",
     "tiny-granitemoehybrid_moe", "tiny-bamba", "tiny-nemotron_h", "tiny-nemotron_h_moe",
     "tiny-falcon_h1", "tiny-lfm3", "tiny-mamba2",
-    "tiny-kimi_linear", "tiny-olmo_hybrid",
+    "tiny-kimi_linear", "tiny-olmo_hybrid", "tiny-mamba", "tiny-falcon_mamba", "tiny-jamba",
 ]  # fmt: skip
 
 # Multiples of 4.
 SIZES_ON_CUDA: dict[str, Any] = {
     "tiny-granitemoehybrid_moe": {"mamba_d_state": 36},
     "tiny-bamba": {"mamba_n_heads": 48, "mamba_d_head": 4, "mamba_d_state": 12},
+    "tiny-mamba": {"state_size": 8, "time_step_rank": 8},
+    "tiny-falcon_mamba": {"time_step_rank": 8},
+    "tiny-jamba": {"mamba_dt_rank": 8},
 }
 
 

@@ -1,5 +1,5 @@
-"""Short convolutions, Mamba-2 and Kimi Delta Attention on CUDA, through the emulator, also beside
-attention and in layers of one block alone: logits and tokens of transformers, and what is
+"""Short convolutions, Mamba-1, Mamba-2 and Kimi Delta Attention on CUDA, through the emulator, also
+beside attention and in layers of one block alone: logits and tokens of transformers, and what is
 refused."""
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ KIMI_WITH_QUERY_LATENTS = {
     "layer_types": ["full_attention", "linear_attention", "full_attention"],
     "mlp_layer_types": ["sparse", "dense", "dense"],
 }  # fmt: skip
+SCAN = {"state_size": 8, "time_step_rank": 8}
 BLOCKS_WITHOUT_STATES = {"layers_block_type": ["mlp", "full_attention", "mlp"]}
 FALCON_WITH_NORM = {
     "mamba_rms_norm": True, "mamba_norm_before_gate": False, "attention_bias": True,
@@ -74,6 +75,11 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
     ("tiny-falcon_h1", {}),
     ("tiny-falcon_h1", FALCON_WITH_NORM),
     ("tiny-mamba2", {}),
+    ("tiny-mamba", SCAN),
+    ("tiny-mamba", {"state_size": 64, "time_step_rank": 16, "conv_kernel": 8, "use_bias": False}),
+    ("tiny-falcon_mamba", {"time_step_rank": 8}),
+    ("tiny-jamba", {"mamba_dt_rank": 8}),
+    ("tiny-jamba_dense", {"mamba_dt_rank": 24, "mamba_conv_bias": False}),
 ]
 # The others repeat what tests of the library check, with other sizes.
 AT_EVERY_PUSH = [
@@ -82,6 +88,8 @@ AT_EVERY_PUSH = [
     ("tiny-granitemoehybrid_mamba", {}),
     ("tiny-nemotron_h_moe", {"moe_latent_size": 40}),
     ("tiny-mamba2", {}),
+    ("tiny-mamba", SCAN),
+    ("tiny-jamba", {"mamba_dt_rank": 8}),
 ]
 
 
@@ -153,6 +161,9 @@ def answers(path: Path, prompts: list[list[int]], **settings: Any) -> tuple[list
     return found, preempted
 
 
+SIZES_OF_SCANS = {"tiny-falcon_mamba": {"time_step_rank": 8}, "tiny-jamba": {"mamba_dt_rank": 8}}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize(
@@ -163,6 +174,7 @@ def answers(path: Path, prompts: list[list[int]], **settings: Any) -> tuple[list
         "tiny-nemotron_h_moe",
         "tiny-falcon_h1",
         "tiny-kimi_linear",
+        *SIZES_OF_SCANS,
     ],
 )
 def test_batches_chunks_and_preempted_sequences_have_the_answers_of_the_cpu(
@@ -170,12 +182,14 @@ def test_batches_chunks_and_preempted_sequences_have_the_answers_of_the_cpu(
 ) -> None:
     """Sequences of which few fit at a time, so they begin anew, and chunks that are shorter than
     their prompts."""
+    if shards > 1 and like in SIZES_OF_SCANS:
+        pytest.skip("several devices refuse Mamba-1")
     nccl = find_test_library("libmlc_native_fake_nccl.so", "MLC_NATIVE_FAKE_NCCL_LIB")
     monkeypatch.setenv("MLC_NATIVE_NCCL_LIB", nccl)
     if like == "tiny-granitemoehybrid_mamba":
         path = make_checkpoint(like, tmp_path / "m", overrides={"shared_intermediate_size": 64})
     else:
-        path = make_checkpoint(like, tmp_path / "m")
+        path = make_checkpoint(like, tmp_path / "m", overrides=SIZES_OF_SCANS.get(like))
     prompts = [random_tokens(length, 512, seed=length) for length in (20, 3, 25, 18)]
     alone = [answers(path, [prompt], device="cpu", max_num_sequence=1)[0] for prompt in prompts]
     got, preempted = answers(
@@ -204,6 +218,11 @@ def test_batches_chunks_and_preempted_sequences_have_the_answers_of_the_cpu(
         ("tiny-nemotron_h", {"ssm_state_size": 18}, "ssm_state_size.*multiple of 4, at most 256"),
         ("tiny-nemotron_h", {"mamba_head_dim": 18}, "mamba_head_dim.*multiple of 4"),
         ("tiny-falcon_h1", {"mamba_d_state": 18}, "mamba_d_state.*multiple of 4, at most 256"),
+        ("tiny-mamba", {"time_step_rank": 8}, "state_size.*multiple of 4, at most 64"),
+        ("tiny-mamba", {**SCAN, "state_size": 68}, "state_size.*at most 64"),
+        ("tiny-mamba", {**SCAN, "time_step_rank": 12}, "time_step_rank.*multiple of 8"),
+        ("tiny-mamba", {**SCAN, "intermediate_size": 196}, "intermediate_size.*multiple of 8"),
+        ("tiny-jamba", {}, "mamba_dt_rank.*multiple of 8"),
     ],
 )
 def test_sizes_that_kernels_lack_are_refused_by_name(
@@ -221,4 +240,11 @@ def test_heads_that_gpus_cannot_divide_are_refused_by_name(tmp_path: Path, like:
     path = make_checkpoint(like, tmp_path / "m")
     config = EngineConfig(tensor_parallel_shards=4)  # of two groups
     with pytest.raises(InvalidConfig, match="in 2 groups of Mamba-2"):
+        MLCEngine(str(path), "cuda:0", model_lib=library(), engine_config=config)
+
+
+def test_several_gpus_refuse_mamba_1_by_name(tmp_path: Path) -> None:
+    path = make_checkpoint("tiny-mamba", tmp_path / "m", overrides=SCAN)
+    config = EngineConfig(tensor_parallel_shards=2)
+    with pytest.raises(InvalidConfig, match="must be 1 for Mamba-1"):
         MLCEngine(str(path), "cuda:0", model_lib=library(), engine_config=config)

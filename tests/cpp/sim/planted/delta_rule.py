@@ -36,7 +36,7 @@ CPU_BUGS = [
     _on_cpu(
         "a first state is what was there before",
         HEADS,
-        "    std::fill_n(first, DeltaHeadFloats(shape), 0.0f);\n",
+        "    std::fill_n(first, of.floats, 0.0f);\n",
         "",
     ),
     _on_cpu(
@@ -105,12 +105,12 @@ MAMBA_BUGS = [
     _mamba(
         "a first state is what was there before",
         HEADS,
-        "    std::fill_n(first, DeltaHeadFloats(shape), 0.0f);\n",
+        "    std::fill_n(first, of.floats, 0.0f);\n",
         "",
     ),
     _mamba(
         "rows of a slice that two threads share are left out",
-        MAMBA,
+        HEADS,
         "      if (from < to) fn(s, from, to);\n",
         "      if (from == 0 && to == s.num_rows) fn(s, from, to);\n",
     ),
