@@ -317,6 +317,8 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
   CheckIndexRope(fields, config);
   if (arch.reads_layer_thetas) ReadLayerThetas(fields, config.ropes, config.layers);
   config.max_positions = ExactPositions(config.ropes, lengths);
+  // Their tables would be large: positions have no end, and heads that no layer has any size.
+  if (arch.has_mamba_alone || arch.scan != nullptr) config.ropes.clear();
   config.tie_word_embeddings = fields.Bool(kTiedField, arch.defaults.tie_word_embeddings);
   if (arch.has_short_convolutions) {
     config.tie_word_embeddings = fields.Bool("tie_embedding", config.tie_word_embeddings);

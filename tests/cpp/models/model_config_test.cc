@@ -271,7 +271,7 @@ TEST(ModelConfig, AHybridMayHaveAttentionInSomeLayersOrAll) {
 TEST(ModelConfig, PeriodsSayWhichLayersOfJambaAttendAndHaveExperts) {
   const std::string sizes = R"("num_hidden_layers": 5, "attn_layer_period": 3,
       "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 0,
-      "num_experts_per_tok": 1, )";
+      "num_experts_per_tok": 1, "mamba_dt_rank": "auto", )";
   const ModelConfig config = Read("JambaForCausalLM", sizes + R"("num_experts": 4)");
   for (size_t i = 0; i < config.layers.size(); ++i) {
     EXPECT_EQ(config.layers[i].is_recurrent, i % 3 != 1) << i;
@@ -282,6 +282,8 @@ TEST(ModelConfig, PeriodsSayWhichLayersOfJambaAttendAndHaveExperts) {
   EXPECT_EQ(config.scan->channels, 2 * config.hidden_size);
   EXPECT_EQ(config.scan->rank, (config.hidden_size + 15) / 16);
   EXPECT_TRUE(config.scan->has_norms);
+  EXPECT_TRUE(config.ropes.empty());
+  EXPECT_TRUE(Read("MambaForCausalLM").ropes.empty());
   const ModelConfig dense = Read("JambaForCausalLM", sizes + R"("num_experts": 1)");
   EXPECT_FALSE(dense.experts);
   EXPECT_TRUE(std::ranges::none_of(dense.layers, &LayerConfig::has_experts));
