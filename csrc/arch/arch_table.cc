@@ -189,8 +189,8 @@ constexpr ArchSpec kFirstRows[] = {
 constexpr auto kArchitectures =
     Join(kFirstRows, kGemma3nRows, kGemma4Rows, kGatedRows, kPlainRows, kLayerNormRows,
          kOtherDenseRows, kGptRows, kExpertRows, kOtherExpertRows, kWindowExpertRows, kOmniRows,
-         kLlama4Rows, kAfmoeRows, kHybridRows, kConvolutionRows, kMambaRows, kScanRows, kKimiRows, kLagunaRows,
-         kDeepSeekV4Rows, kEncoderRows);
+         kLlama4Rows, kAfmoeRows, kHybridRows, kConvolutionRows, kMambaRows, kScanRows, kKimiRows,
+         kLagunaRows, kDeepSeekV4Rows, kEncoderRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},

@@ -18,8 +18,8 @@ int64_t DistanceBuckets::BucketOf(int64_t distance) const {
   const int64_t exact = of_side / 2;
   if (n < exact) return side + n;
   // In float32, as checkpoints are trained.
-  const auto ratio = static_cast<float>(
-      std::log(static_cast<double>(max_distance) / static_cast<double>(exact)));
+  const auto ratio =
+      static_cast<float>(std::log(static_cast<double>(max_distance) / static_cast<double>(exact)));
   const float far = std::log(static_cast<float>(n) / static_cast<float>(exact)) / ratio;
   const auto bucket = static_cast<int64_t>(far * static_cast<float>(of_side - exact));
   return side + std::min(exact + bucket, of_side - 1);

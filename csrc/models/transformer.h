@@ -72,9 +72,9 @@ class Transformer : public Model {
     Activations index_queries;  // of a choice of keys, as the next two
     Activations index_keys;
     Activations index_weights;
-    Activations values;           // in the memory of qkv
-    Activations token_rows;       // of compressed attention: what the rows leave for entries,
-    Activations entries;          // the entries of windows that end, and their index's
+    Activations values;      // in the memory of qkv
+    Activations token_rows;  // of compressed attention: what the rows leave for entries,
+    Activations entries;     // the entries of windows that end, and their index's
     Activations index_entries;
     Activations delta_inputs;     // of linear attention, in the memory of qkv, as what follows
     Activations delta_gates;      // of Mamba-1: what steps come from, keys and queries

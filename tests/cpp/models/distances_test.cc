@@ -16,14 +16,13 @@ namespace {
 
 TEST(Alibi, SlopesOfHeads) {
   EXPECT_EQ(AlibiSlopes(1, 8), (std::vector<float>{std::exp2(-8.0f)}));
-  EXPECT_EQ(AlibiSlopes(8, 8),
-            (std::vector<float>{0.5f, 0.25f, 0.125f, 0.0625f, 0.03125f, 0.015625f, 0.0078125f,
-                                0.00390625f}));
+  EXPECT_EQ(AlibiSlopes(8, 8), (std::vector<float>{0.5f, 0.25f, 0.125f, 0.0625f, 0.03125f,
+                                                   0.015625f, 0.0078125f, 0.00390625f}));
   EXPECT_EQ(AlibiSlopes(2, 4), (std::vector<float>{0.25f, 0.0625f}));
   // Those of four heads, and every other one of eight.
-  EXPECT_EQ(AlibiSlopes(6, 8), (std::vector<float>{std::exp2(-2.0f), std::exp2(-4.0f),
-                                                   std::exp2(-6.0f), std::exp2(-8.0f),
-                                                   std::exp2(-1.0f), std::exp2(-3.0f)}));
+  EXPECT_EQ(AlibiSlopes(6, 8),
+            (std::vector<float>{std::exp2(-2.0f), std::exp2(-4.0f), std::exp2(-6.0f),
+                                std::exp2(-8.0f), std::exp2(-1.0f), std::exp2(-3.0f)}));
 }
 
 TEST(DistanceBuckets, AreThoseOfT5) {
@@ -86,8 +85,7 @@ TEST(Distances, BloomHasANormInFrontOfItsFirstLayer) {
             "transformer.word_embeddings_layernorm.weight");
   EXPECT_EQ(TensorOf(map, map.embedding_norm.bias), "transformer.word_embeddings_layernorm.bias");
   EXPECT_TRUE(map.embedding_norm.gives_residual);
-  const NormParameters& first =
-      map.layers[0].norms[static_cast<size_t>(NormRole::kPreAttention)];
+  const NormParameters& first = map.layers[0].norms[static_cast<size_t>(NormRole::kPreAttention)];
   EXPECT_EQ(TensorOf(map, first.weight), "transformer.h.0.input_layernorm.weight");
   EXPECT_FALSE(first.gives_residual);
   EXPECT_EQ(map.distances, kAbsent);
