@@ -98,12 +98,16 @@ class KernelTable {
                                              "delta out",
                                              "delta decays",
                                              "delta out gates",
+                                             "scan inputs",
+                                             "scan steps",
                                              "layer input gate",
                                              "layer input up",
                                              "laurel down",
                                              "laurel up",
                                              "experts in",
-                                             "experts out"};
+                                             "experts out",
+                                             "token rows",
+                                             "group out"};
     static_assert(std::size(kRoles) == kNumLinearRoles);
     const auto n = kernel.at("n").get<int64_t>(), k = kernel.at("k").get<int64_t>();
     std::string name;
