@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fake_model import find_test_library
 from paged_driver import (
     PagedModel,
     PagedSequence,
@@ -225,6 +226,12 @@ def test_the_choice_and_the_table_matter(folder: Path, tmp_path: Path) -> None:
     save_file(weights, path / "model.safetensors")
     with pytest.raises(LoadError, match=r"tid2eid.*has 8, must be in \[0, 7\]"):
         PagedModel(path)
+
+
+def test_cuda_refuses_it_by_name(folder: Path) -> None:
+    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
+    with pytest.raises(LoadError, match="DeepseekV4ForCausalLM is not supported on CUDA"):
+        SyncMLCEngine(str(folder), "cuda:0", model_lib=library)
 
 
 @pytest.mark.parametrize(
