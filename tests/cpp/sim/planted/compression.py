@@ -12,7 +12,7 @@ PAGES = "models/kv_storage.cc"
 KERNELS = "kernels_test Isa/CompressionTest.*"
 STREAMS = "kernels_test Isa/HyperConnectionsTest.*"
 CHOICE = "kernels_test Isa/KeyChoiceTest.*"
-EXPERTS = "kernels_test Isa/ExpertsTest.*"
+EXPERTS = "kernels_test Isas/ExpertsTest.*"
 STORAGE = "models_test KvStorageTest.*"
 ORDER = "models_test RunLayers.*"
 
