@@ -69,7 +69,7 @@ ModelConfig ReadTiny(const std::string& architecture) {
   return ReadModelConfig(folder.path());
 }
 
-std::string TensorOf(const WeightMap& map, size_t parameter) {
+std::string NameOfTensor(const WeightMap& map, size_t parameter) {
   for (const WeightSlot& slot : map.slots) {
     if (slot.parameter == parameter) return slot.name;
   }
@@ -80,13 +80,14 @@ TEST(Distances, BloomHasANormInFrontOfItsFirstLayer) {
   const ModelConfig config = ReadTiny("BloomForCausalLM");
   EXPECT_EQ(config.distances.slopes, AlibiSlopes(4, 8));
   EXPECT_EQ(config.distances.buckets.count, 0);
-  const WeightMap map = MakeWeightMap(config, {.prefix = "transformer."});
-  EXPECT_EQ(TensorOf(map, map.embedding_norm.weight),
+  const WeightMap map = MakeWeightMap(config, {.prefix = "transformer.", .head = ""});
+  EXPECT_EQ(NameOfTensor(map, map.embedding_norm.weight),
             "transformer.word_embeddings_layernorm.weight");
-  EXPECT_EQ(TensorOf(map, map.embedding_norm.bias), "transformer.word_embeddings_layernorm.bias");
+  EXPECT_EQ(NameOfTensor(map, map.embedding_norm.bias),
+            "transformer.word_embeddings_layernorm.bias");
   EXPECT_TRUE(map.embedding_norm.gives_residual);
   const NormParameters& first = map.layers[0].norms[static_cast<size_t>(NormRole::kPreAttention)];
-  EXPECT_EQ(TensorOf(map, first.weight), "transformer.h.0.input_layernorm.weight");
+  EXPECT_EQ(NameOfTensor(map, first.weight), "transformer.h.0.input_layernorm.weight");
   EXPECT_FALSE(first.gives_residual);
   EXPECT_EQ(map.distances, kAbsent);
 }
@@ -95,8 +96,8 @@ TEST(Distances, LayersOfMpnetShareATable) {
   const ModelConfig config = ReadTiny("MPNetForMaskedLM");
   EXPECT_TRUE(config.distances.exists());
   EXPECT_TRUE(config.distances.slopes.empty());
-  const WeightMap map = MakeWeightMap(config, {.prefix = "mpnet."});
-  EXPECT_EQ(TensorOf(map, map.distances), "mpnet.encoder.relative_attention_bias.weight");
+  const WeightMap map = MakeWeightMap(config, {.prefix = "mpnet.", .head = ""});
+  EXPECT_EQ(NameOfTensor(map, map.distances), "mpnet.encoder.relative_attention_bias.weight");
   EXPECT_TRUE(map.parameters[map.distances].in_float32);
   EXPECT_EQ(map.embedding_norm.weight, kAbsent);
   EXPECT_FALSE(ReadTiny("BertForMaskedLM").distances.exists());
