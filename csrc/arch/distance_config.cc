@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <string>
 
-#include "arch/model_config.h"
 #include "support/check.h"
 
 namespace mlc_native {
@@ -59,25 +58,26 @@ std::vector<float> AlibiSlopes(int64_t heads, double most) {
   return slopes;
 }
 
-void ReadDistances(const ConfigFields& fields, ModelConfig& config) {
+DistanceConfig ReadDistances(const ConfigFields& fields, DistanceRule rule, int64_t num_heads) {
   constexpr int64_t kMostBuckets = 4096, kFarthest = 65536;
   const char* const buckets = "relative_attention_num_buckets";
   const char* const farthest = "relative_attention_max_distance";
-  DistanceConfig& distances = config.distances;
-  distances.num_heads = config.num_heads;
-  switch (config.arch->distance_rule) {
+  DistanceConfig distances;
+  distances.num_heads = num_heads;
+  switch (rule) {
     case DistanceRule::kNone:
-      return;
+      break;
     case DistanceRule::kAlibi:
-      distances.slopes = AlibiSlopes(config.num_heads, fields.Positive("alibi_bias_max", 8.0));
-      return;
+      distances.slopes = AlibiSlopes(num_heads, fields.Positive("alibi_bias_max", 8.0));
+      break;
     case DistanceRule::kBuckets:
       distances.buckets.count = fields.Integer(buckets, 32, 4, kMostBuckets);
       if (distances.buckets.count % 4 != 0) fields.FailValue(buckets, "a multiple of 4");
       distances.buckets.max_distance =
           fields.Integer(farthest, 128, distances.buckets.count / 4 + 1, kFarthest);
-      return;
+      break;
   }
+  return distances;
 }
 
 }  // namespace mlc_native

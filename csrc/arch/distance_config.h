@@ -6,7 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "arch/arch_rules.h"
 #include "mlc_native/detail/export.h"
+#include "support/config_fields.h"
 
 namespace mlc_native {
 
@@ -35,5 +37,9 @@ struct DistanceConfig {
 // Those of ALiBi: powers of 2^(-most / heads); where the number of heads is no power of two, those
 // of the next smaller one, and then every other one of the next larger one.
 std::vector<float> AlibiSlopes(int64_t heads, double most);
+
+// Fields: alibi_bias_max; relative_attention_num_buckets, relative_attention_max_distance. Throws
+// LoadError.
+DistanceConfig ReadDistances(const ConfigFields& fields, DistanceRule rule, int64_t num_heads);
 
 }  // namespace mlc_native

@@ -296,7 +296,7 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
     fields.Fail("attention_bias", "is not supported where \"q_lora_rank\" is null");
   }
   ReadFalcon(fields, config);
-  ReadDistances(fields, config);
+  config.distances = ReadDistances(fields, arch.distance_rule, config.num_heads);
   ReadKeyChoice(fields, config);
   ReadLayers(fields, arch, config.layers);
   ReadCompression(fields, config);

@@ -412,12 +412,6 @@ void ReadResidualStreams(const ConfigFields& fields, ModelConfig& config);
 // decoder's sizes are known. Throws LoadError.
 void ReadKeyChoice(const ConfigFields& fields, ModelConfig& config);
 
-// Of a family with arch.distance_rule, sets config.distances. Requires: the decoder's sizes are
-// known. Throws LoadError.
-//
-// Fields: alibi_bias_max; relative_attention_num_buckets, relative_attention_max_distance.
-void ReadDistances(const ConfigFields& fields, ModelConfig& config);
-
 // Of a family with arch.has_compressed_attention, sets config.compression and
 // config.hyper_connections, and what its layers have of both; which layers have experts of their
 // tokens; and the rope of each layer. Requires: the decoder's sizes are known. Throws LoadError.

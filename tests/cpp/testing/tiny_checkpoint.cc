@@ -127,7 +127,9 @@ std::string TinyConfig(const std::string& architecture, const std::string& given
       add(experts.shared_size, "40");
     }
     for (const Requirement& each : arch->requirements) {
-      add(each.field, '"' + std::string(each.values.front()) + '"');
+      const std::string value(each.values.front());
+      const bool is_number = value.find_first_not_of("0123456789") == std::string::npos;
+      add(each.field, is_number ? value : '"' + value + '"');
     }
   }
   add("num_key_value_heads", arch != nullptr && arch->latent.exists ? "4" : "2");
