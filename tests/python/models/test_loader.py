@@ -232,10 +232,17 @@ READINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "mimo_v2_flash-hub": (
         "tiny-mimo_v2_flash",
         {
-            "layer_types": ..., "rope_parameters": ..., "routed_scaling_factor": None,
-            "sliding_window_size": 40, "sliding_window": 40, "swa_num_key_value_heads": 4,
-            "swa_head_dim": 24, "swa_v_head_dim": 16, "swa_num_attention_heads": 4,
-            "add_swa_attention_sink_bias": True, "add_full_attention_sink_bias": False,
+            "layer_types": ...,
+            "rope_parameters": ...,
+            "routed_scaling_factor": None,
+            "sliding_window_size": 40,
+            "sliding_window": 40,
+            "swa_num_key_value_heads": 4,
+            "swa_head_dim": 24,
+            "swa_v_head_dim": 16,
+            "swa_num_attention_heads": 4,
+            "add_swa_attention_sink_bias": True,
+            "add_full_attention_sink_bias": False,
         },
     ),
     "partial-rotary-null": (
@@ -277,7 +284,7 @@ SIZES = {
     "shared_expert_intermediate_size", "shared_intermediate_size", "n_group", "topk_group",
     "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_embd",
     "n_inner", "n_head", "n_layer", "ffn_dim", "ffn_hidden_size", "num_kv_heads", "rotary_dim",
-    "num_heads", "num_layers", "num_expert_group", "num_experts_per_token", "num_shared_experts",
+    "num_heads", "num_layers", "n_heads", "n_layers", "d_model", "num_expert_group", "num_experts_per_token", "num_shared_experts",
 }  # fmt: skip
 OTHERS = {"architectures", "pad_token_id"}  # which may not be beyond the vocabulary
 # Without head_dim transformers cannot make these, or makes matrices that do not fit together.
@@ -309,6 +316,10 @@ def test_a_config_of_sizes_alone(
         kept |= {"expand"}
     if like == "tiny-gpt_neo":
         kept |= {"attention_types"}  # the default is of 24 layers
+    if like.startswith("tiny-jamba"):
+        kept |= {"attn_layer_period", "attn_layer_offset"}  # the default is of more layers
+    if like == "tiny-deepseek_v4":
+        kept |= {"o_groups"}
     if like == "tiny-gemma3n_text":
         kept |= {"num_kv_shared_layers"}  # the default is of more than 15 layers
     if like.startswith("tiny-nemotron_h"):

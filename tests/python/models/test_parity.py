@@ -229,7 +229,11 @@ def test_variants(tmp_path: Path, variant: str) -> None:
     check_generation(make_checkpoint(like, tmp_path / like, overrides=overrides), 64, 8, 2)
 
 
-@pytest.mark.parametrize("family", [f for f in ALL if SHAPES[f]["model_type"] in HUB_NAMES])
+# Without those whose hub names transformers writes itself.
+@pytest.mark.parametrize(
+    "family",
+    [name for name in ALL if SHAPES[name]["model_type"] in HUB_NAMES.keys() - {"deepseek_v4"}],
+)
 def test_experts_in_one_tensor(tmp_path: Path, family: str) -> None:
     check_generation(make_checkpoint(family, tmp_path / family, hub_names=False), 64, 8, 2)
 
