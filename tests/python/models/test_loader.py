@@ -284,7 +284,8 @@ SIZES = {
     "shared_expert_intermediate_size", "shared_intermediate_size", "n_group", "topk_group",
     "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_embd",
     "n_inner", "n_head", "n_layer", "ffn_dim", "ffn_hidden_size", "num_kv_heads", "rotary_dim",
-    "num_heads", "num_layers", "n_heads", "n_layers", "d_model", "num_expert_group", "num_experts_per_token", "num_shared_experts",
+    "num_heads", "num_layers", "n_heads", "n_layers", "d_model", "num_expert_group",
+    "num_experts_per_token", "num_shared_experts",
 }  # fmt: skip
 OTHERS = {"architectures", "pad_token_id"}  # which may not be beyond the vocabulary
 # Without head_dim transformers cannot make these, or makes matrices that do not fit together.
