@@ -19,9 +19,9 @@
 //   kRepeat    h_i = x
 //   kCollapse  x = sum over i of (sigmoid of part 0 + floor)_i h_i. The doubled sigmoids of part 1,
 //              and the matrix c that part 2 becomes, are kept behind the streams of the row
-//              (KeptFloats): the softmax of each of its rows, plus floor, of which columns and
-//              rows in turns are divided by their sums, plus floor, `rounds` times each but for
-//              one time less of the rows.
+//              (KeptFloats). It begins as the softmax of each row, plus floor. Then its columns
+//              are divided by their sums plus floor, `rounds` times, and its rows likewise in
+//              between.
 //   kExpand    h_i = (part 1)_i added + sum over j of c_ji h_j
 //   kLeave     x as of kCollapse; `mix` has part 0 alone
 //

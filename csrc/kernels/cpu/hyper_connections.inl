@@ -56,7 +56,8 @@ inline void DivideBySum(float* x, int64_t count, int64_t step, float floor) {
   for (int64_t i = 0; i < count; ++i) x[i * step] /= sum + floor;
 }
 
-// The matrix of which the softmaxes of all rows become, by turns, columns and rows of the sum 1.
+// The softmax of each row, plus the floor. Then columns, and rows in between, are divided by their
+// sums.
 inline void Balance(const StreamStep& a, float* matrix) {
   const int64_t count = a.streams.count;
   for (int64_t i = 0; i < count; ++i) {
