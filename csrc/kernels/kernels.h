@@ -202,14 +202,15 @@ struct RopeArgs {
 };
 void Rope(const Cpu& cpu, const RopeArgs& args);
 
-// x[m, n] *= scales[positions[row]], or scales[0] without positions.
+// x[m, n] *= scales[positions[row]], or scales[0] without positions, or, by column, scales[column].
 struct ScaleArgs {
   float* x = nullptr;
   int64_t ld = 0;
   int64_t m = 0;
   int64_t n = 0;
   const int32_t* positions = nullptr;  // [m]; null: all rows have the same scale
-  const float* scales = nullptr;       // [max_position]
+  const float* scales = nullptr;       // [max_position], or [n]
+  bool by_column = false;
 };
 void Scale(const Cpu& cpu, const ScaleArgs& args);
 

@@ -33,7 +33,9 @@ void Run(const CpuKernels& isa, const RopeArgs& a, int64_t begin, int64_t end) {
   isa.rope(a, begin, end);
 }
 
-void Check(const ScaleArgs& a) { MLC_CHECK(a.ld >= a.n) << "n " << a.n; }
+void Check(const ScaleArgs& a) {
+  MLC_CHECK(a.ld >= a.n && (a.positions == nullptr || !a.by_column)) << "n " << a.n;
+}
 int64_t Elements(const ScaleArgs& a) { return a.n; }
 void Run(const CpuKernels& isa, const ScaleArgs& a, int64_t begin, int64_t end) {
   isa.scale(a, begin, end);
@@ -158,7 +160,7 @@ double Floats(const NormalizeArgs& a) {
   return static_cast<double>(passes * a.groups * a.dim);
 }
 double Floats(const RopeArgs& a) { return 2 * static_cast<double>(Elements(a)); }
-double Floats(const ScaleArgs& a) { return 2 * static_cast<double>(a.n); }
+double Floats(const ScaleArgs& a) { return (a.by_column ? 3 : 2) * static_cast<double>(a.n); }
 double Floats(const AddArgs& a) { return 3 * static_cast<double>(a.n); }
 double Floats(const MoveHeadsArgs& a) {
   return (a.from == nullptr ? 1 : 2) * static_cast<double>(Elements(a));

@@ -294,6 +294,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
   MLC_CHECK(num_pages > 0 && max_num_rows > 0 && max_num_logits > 0)
       << num_pages << " pages, " << max_num_rows << " rows, " << max_num_logits << " logits rows";
   kv_ = KvStorage(config_, kv_format_, num_pages, cpu_.pool->num_nodes());
+  BalanceKeys();
   num_positions_ = std::min(config_.max_positions, num_pages * kKvPageSize);
   ropes_.clear();
   for (const RopeConfig& rope : config_.ropes) {

@@ -124,6 +124,18 @@ class Transformer : public Model {
 
   void DescribeMetadata();
   int64_t BytesOfExperts() const;
+  // Of keys of 8 bits (transformer_key_balance.cc).
+  void BalanceKeys();
+  // The largest magnitude of each channel of the keys of random rows x, which are overwritten.
+  std::vector<float> LargestKeys(size_t layer, const Activations& x, const Activations& qkv,
+                                 void* workspace) const;
+  // A norm of the heads of q, k or v, in place.
+  struct Heads {
+    int64_t count = 0;
+    int64_t dim = 0;
+  };
+  kernels::NormalizeArgs HeadNorm(const float* weight, const Activations& x, int64_t num_rows,
+                                  const Heads& heads) const;
   void PlaceBlock(float* data, int64_t max_num_rows);
   void PlaceIndex(float* data, int64_t max_num_rows);
   void PlaceStateRows(float* data, int64_t max_num_rows);
@@ -175,7 +187,9 @@ class Transformer : public Model {
   KvStorage kv_;
   std::vector<RopeTable> ropes_;
   std::vector<float> query_scales_;  // by position; empty: none
-  std::vector<float> distances_;     // DistanceBias::table; empty: none
+  // By layer: what q and k are multiplied by (key_balance.h); empty: nothing is.
+  std::vector<std::vector<float>> balances_;
+  std::vector<float> distances_;  // DistanceBias::table; empty: none
   TensorStorage workspace_;
   int64_t num_positions_ = 0;  // of the rope tables
   int64_t max_num_rows_ = 0;

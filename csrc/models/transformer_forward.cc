@@ -114,15 +114,26 @@ kernels::NormalizeArgs Transformer::Ops::Norm(const Activations& x,
   return args;
 }
 
+kernels::NormalizeArgs Transformer::HeadNorm(const float* weight, const Activations& x,
+                                             int64_t num_rows, const Heads& heads) const {
+  const bool whole = config_.qk_norm == QkNorm::kWholeProjection;
+  return {.x = x.data,
+          .ldx = x.width,
+          .y = x.data,
+          .ldy = x.width,
+          .weight = weight,
+          .ld_weight = config_.qk_norm == QkNorm::kPerHeadOwnWeight ? heads.dim : 0,
+          .weight_offset = config_.norm_weight_offset,
+          .eps = config_.norm_eps,
+          .m = num_rows,
+          .groups = whole ? 1 : heads.count,
+          .dim = whole ? heads.count * heads.dim : heads.dim,
+          .subtract_mean = config_.norm_kind == NormKind::kLayer};
+}
+
 kernels::NormalizeArgs Transformer::Ops::HeadNorm(const float* weight, float* x, int64_t heads,
                                                   int64_t head_dim) const {
-  const Activations rows{.data = x, .width = buffers_.qkv.width};
-  kernels::NormalizeArgs norm = Norm(rows, {.weight = weight}, rows);
-  const bool whole = config_.qk_norm == QkNorm::kWholeProjection;
-  norm.groups = whole ? 1 : heads;
-  norm.dim = whole ? heads * head_dim : head_dim;
-  if (config_.qk_norm == QkNorm::kPerHeadOwnWeight) norm.ld_weight = head_dim;
-  return norm;
+  return model_.HeadNorm(weight, {x, buffers_.qkv.width}, num_rows_, {heads, head_dim});
 }
 
 void Transformer::Ops::NormalizeWithin(size_t layer, NormRole role, const Activations& x) {
@@ -315,6 +326,16 @@ void Transformer::Ops::RotateAndWriteKv(size_t layer) {
                                  .n = config_.q_size(sizes),
                                  .positions = positions(),
                                  .scales = model_.query_scales_.data()});
+  }
+  if (!model_.balances_.empty()) {
+    const std::vector<float>& balance = model_.balances_[layer];
+    steps.Add(kernels::ScaleArgs{
+        .x = qkv.data,
+        .ld = qkv.width,
+        .m = num_rows_,
+        .n = config_.q_size(sizes) + (sizes.has_own_kv() ? config_.kv_size(sizes) : 0),
+        .scales = balance.data(),
+        .by_column = true});
   }
   if (sizes.has_own_kv()) {
     steps.Add(kernels::WriteKvStep{.kv = &model_.kv_.layer(layer),

@@ -29,7 +29,7 @@ class RowSteps {
   std::span<const kernels::RowStep> span() const { return {steps_.data(), size_}; }
 
  private:
-  std::array<kernels::RowStep, kNumHeadParts + 3> steps_;
+  std::array<kernels::RowStep, kNumHeadParts + 4> steps_;
   size_t size_ = 0;
 };
 

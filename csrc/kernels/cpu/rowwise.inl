@@ -96,8 +96,12 @@ void NormalizeRows(const NormalizeArgs& a, int64_t begin, int64_t end) {
 
 void ScaleRows(const ScaleArgs& a, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
-    const Vec scale = Vec::Set(a.scales[a.positions == nullptr ? 0 : a.positions[row]]);
     float* x = a.x + row * a.ld;
+    if (a.by_column) {
+      ForVectors(a.n, [&](int64_t, auto load, auto store) { store(x, load(x) * load(a.scales)); });
+      continue;
+    }
+    const Vec scale = Vec::Set(a.scales[a.positions == nullptr ? 0 : a.positions[row]]);
     ForVectors(a.n, [&](int64_t, auto load, auto store) { store(x, load(x) * scale); });
   }
 }

@@ -129,6 +129,22 @@ TEST_P(RowwiseTest, ScalesAllRows) {
   for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(got[i], x[i] * scales[0]) << i;
 }
 
+TEST_P(RowwiseTest, ScalesByColumn) {
+  const int64_t m = 6, n = 37;
+  const Floats x = Random(m * n), scales = Random(n);
+  Poisoned view(m, n, 3);
+  view.Fill(x);
+  Scale(Threads(2), {.x = view.data.data(),
+                     .ld = view.ld,
+                     .m = m,
+                     .n = n,
+                     .scales = scales.data(),
+                     .by_column = true});
+  view.ExpectPaddingUntouched();
+  const Floats got = view.Dense();
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(got[i], x[i] * scales[i % n]) << i;
+}
+
 TEST_P(RowwiseTest, Adds) {
   const int64_t m = 6, n = 37;
   const Floats x = Random(m * n), before = Random(m * n);

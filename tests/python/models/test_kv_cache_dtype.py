@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from mlc_native import EngineConfig, MLCEngine
 from mlc_native.errors import InvalidConfig
@@ -19,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "bench"))
 from common import DEMO  # noqa: E402
 from fidelity import greedy_answers, question_prompts  # noqa: E402
+from make_random_checkpoint import make_checkpoint  # noqa: E402
 from paged_driver import PagedModel, PagedSequence, forward_in_chunks, random_tokens  # noqa: E402
 
 KV_CACHE_DTYPES = ["float32", "float16", "bfloat16", "int8"]
@@ -58,6 +60,28 @@ def test_logits_are_those_of_auto(kv_cache_dtype: str, error: float) -> None:
     difference = np.linalg.norm(logits - expected, axis=-1) / np.linalg.norm(expected, axis=-1)
     assert difference.mean() <= error
     assert error == 0 or difference.mean() > error / 100  # that type was used
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("shape", ["tiny-qwen2", "tiny-qwen3", "tiny-gemma3_text"])
+def test_large_channels_of_keys_do_not_spoil_the_others(shape: str, tmp_path: Path) -> None:
+    """As in published models, where biases or norms make some channels of keys 50 times as large."""
+    path = make_checkpoint(shape, tmp_path / "model", seed=3)
+    tensors = load_file(path / "model.safetensors")
+    large = [name for name in tensors if name.endswith(("k_proj.bias", "k_norm.weight"))]
+    for name in large:
+        tensors[name].flatten()[5::16] = 50.0
+    assert large
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    tokens = random_tokens(60, PagedModel(path).vocab_size, seed=4)
+    expected, logits = (
+        PagedModel(path, dtype="float32", kv_cache_dtype=stored).forward(
+            [(PagedSequence(tokens), len(tokens))], "all"
+        )
+        for stored in ("float32", "int8")
+    )
+    difference = np.linalg.norm(logits - expected, axis=-1) / np.linalg.norm(expected, axis=-1)
+    assert difference.mean() < 0.02
 
 
 @pytest.mark.usefixtures("isa")
