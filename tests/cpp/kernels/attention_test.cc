@@ -187,6 +187,23 @@ TEST_P(AttentionTest, VectorsOfDistancesMatchTheReference) {
   }
 }
 
+// Threads then share the segments of a context.
+TEST_P(AttentionTest, VectorsOfDistancesInSegments) {
+  for (const KvFormat format : kKvFormats) {
+    Shape shape{.format = format, .q_heads = 1, .kv_heads = 1};
+    AddVectors(0, &shape);
+    std::vector<Sequence> sequences = {MakeSequence(shape, 2100, 3)};
+    sequences[0].last_key = 2102;
+    const Cache cache = MakeCache(shape, sequences);
+    const Floats alone = Run(Threads(1), shape, cache.layer, sequences);
+    ExpectClose(alone, Truth(shape, sequences[0]),
+                format == KvFormat::kFloat32 ? 1e-5 : Tolerance(format));
+    for (const int threads : {3, 8}) {
+      ASSERT_EQ(Run(Threads(threads), shape, cache.layer, sequences), alone) << threads;
+    }
+  }
+}
+
 TEST_P(AttentionTest, ValuesThatAreZeroChangeNoBitIfTheyAreLeftOut) {
   for (const KvFormat format : kKvFormats) {
     Shape shape{.format = format, .q_heads = 16, .kv_heads = 1, .head_dim = 200};
