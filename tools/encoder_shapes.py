@@ -23,6 +23,13 @@ ENCODER_SHAPES: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 12, "num_attention_heads": 12, "max_position_embeddings": 514,
         "layer_norm_eps": 1e-5,
     },
+    "deberta-v3-base": {
+        "model_type": "deberta-v2", "vocab_size": 128100, "hidden_size": 768,
+        "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
+        "max_position_embeddings": 512, "relative_attention": True, "position_buckets": 256,
+        "pos_att_type": ["p2c", "c2p"], "share_att_key": True, "norm_rel_ebd": "layer_norm",
+        "position_biased_input": False,
+    },
     "modernbert-base": {
         "model_type": "modernbert", "vocab_size": 50368, "hidden_size": 768,
         "intermediate_size": 1152, "num_hidden_layers": 22, "num_attention_heads": 12,

@@ -90,6 +90,8 @@ enum class DistanceRule : uint8_t {
   kAlibi,    // a slope times it; the slopes are powers of 2^-alibi_bias_max
   kBuckets,  // of a table that all layers share, TensorNames::distances, the entry of its bucket:
              // of relative_attention_num_buckets, up to relative_attention_max_distance
+  kVectors,  // products with vectors, which the matrices of q and k make of the row of a table that
+             // all layers share (DistanceRows)
 };
 
 // Which layers attend only to the last sliding_window tokens.

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <sstream>
 #include <string>
 
 #include "support/check.h"
@@ -46,6 +47,28 @@ std::vector<float> DistanceBuckets::Entries(std::span<const float> table) const 
   return entries;
 }
 
+int64_t DistanceRows::RowOf(int64_t distance) const {
+  const int64_t n = std::abs(distance);
+  int64_t place = n;
+  if (exact > 0 && n > exact) {
+    // In float32, as checkpoints are trained.
+    const auto middle = static_cast<float>(exact);
+    const float far = std::log(static_cast<float>(n) / middle) /
+                      std::log(static_cast<float>(farthest - 1) / middle);
+    place = exact + static_cast<int64_t>(std::ceil(far * static_cast<float>(exact - 1)));
+  }
+  // Those of keys in front of the query come last.
+  return std::clamp(half + (distance > 0 ? -place : place), int64_t{0}, count() - 1);
+}
+
+int64_t DistanceRows::Reach() const {
+  int64_t reach = std::max(half, farthest);
+  while (reach > 0 && RowOf(reach - 1) == RowOf(reach) && RowOf(1 - reach) == RowOf(-reach)) {
+    --reach;
+  }
+  return reach;
+}
+
 std::vector<float> AlibiSlopes(int64_t heads, double most) {
   const auto smaller = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
   std::vector<float> slopes;
@@ -58,8 +81,63 @@ std::vector<float> AlibiSlopes(int64_t heads, double most) {
   return slopes;
 }
 
-DistanceConfig ReadDistances(const ConfigFields& fields, DistanceRule rule, int64_t num_heads) {
-  constexpr int64_t kMostBuckets = 4096, kFarthest = 65536;
+namespace {
+
+constexpr int64_t kMostBuckets = 4096, kFarthest = 65536;
+
+// A list of names, or a text with "|" between them.
+void ReadProducts(const ConfigFields& fields, DistanceRows* rows) {
+  constexpr char kField[] = "pos_att_type";
+  const JsonValue* const value = fields.Find(kField);
+  std::vector<std::string> names;
+  if (value != nullptr && value->is_string()) {
+    std::istringstream text(fields.String(kField));
+    for (std::string name; std::getline(text, name, '|');) names.push_back(name);
+  } else {
+    names = fields.Strings(kField);
+  }
+  for (const std::string& name : names) {
+    if (name == "c2p") {
+      rows->of_keys = true;
+    } else if (name == "p2c") {
+      rows->of_queries = true;
+    } else {
+      fields.FailValue(kField, R"("c2p", "p2c" or both)");
+    }
+  }
+  if (rows->NumProducts() == 1) fields.FailValue(kField, R"("c2p", "p2c" or both)");
+}
+
+DistanceRows ReadRows(const ConfigFields& fields, int64_t max_positions) {
+  constexpr char kBuckets[] = "position_buckets", kMost[] = "max_relative_positions";
+  constexpr char kNorm[] = "norm_rel_ebd";
+  DistanceRows rows;
+  const int64_t most = fields.Integer(kMost, -1, -1, kFarthest);
+  rows.farthest = most > 0 ? most : max_positions;
+  if (rows.farthest > kFarthest) {
+    fields.Fail(kMost, "must be given with more than " + std::to_string(kFarthest) + " positions");
+  }
+  rows.half = rows.farthest;
+  const int64_t buckets = fields.Integer(kBuckets, -1, -1, kMostBuckets);
+  if (buckets > 0) {
+    if (buckets % 2 != 0 || buckets / 2 + 1 >= rows.farthest) {
+      fields.FailValue(kBuckets,
+                       "-1, 0 or an even number below " + std::to_string(2 * (rows.farthest - 1)));
+    }
+    rows.half = buckets;
+    rows.exact = buckets / 2;
+  }
+  const std::string norm = fields.String(kNorm, "none");
+  if (norm != "layer_norm" && norm != "none") fields.FailValue(kNorm, R"("layer_norm" or "none")");
+  rows.has_norm = norm == "layer_norm";
+  ReadProducts(fields, &rows);
+  return rows;
+}
+
+}  // namespace
+
+DistanceConfig ReadDistances(const ConfigFields& fields, DistanceRule rule, int64_t num_heads,
+                             int64_t max_positions) {
   const char* const buckets = "relative_attention_num_buckets";
   const char* const farthest = "relative_attention_max_distance";
   DistanceConfig distances;
@@ -75,6 +153,9 @@ DistanceConfig ReadDistances(const ConfigFields& fields, DistanceRule rule, int6
       if (distances.buckets.count % 4 != 0) fields.FailValue(buckets, "a multiple of 4");
       distances.buckets.max_distance =
           fields.Integer(farthest, 128, distances.buckets.count / 4 + 1, kFarthest);
+      break;
+    case DistanceRule::kVectors:
+      distances.rows = ReadRows(fields, max_positions);
       break;
   }
   return distances;

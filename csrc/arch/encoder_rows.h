@@ -12,6 +12,7 @@ inline constexpr std::string_view kBertPrefixes[] = {"bert.", ""};
 inline constexpr std::string_view kRobertaPrefixes[] = {"roberta.", ""};
 inline constexpr std::string_view kDistilBertPrefixes[] = {"distilbert.", ""};
 inline constexpr std::string_view kMpnetPrefixes[] = {"mpnet.", ""};
+inline constexpr std::string_view kDebertaPrefixes[] = {"deberta.", ""};
 inline constexpr std::string_view kNoPrefix[] = {""};
 inline constexpr std::string_view kNomicPrefixes[] = {"nomic_bert.", "bert.", ""};
 inline constexpr std::string_view kGtePrefixes[] = {"gte.", "new.", ""};
@@ -45,6 +46,14 @@ inline constexpr ProjectionName kMpnetProjections[] = {
     {"attention.attn.k", LinearRole::kQkv, Rows::kKv},
     {"attention.attn.v", LinearRole::kQkv, Rows::kValues},
     {"attention.attn.o", LinearRole::kOut, Rows::kHidden},
+    {"intermediate.dense", LinearRole::kGateUp, Rows::kFfn},
+    {"output.dense", LinearRole::kDown, Rows::kHidden},
+};
+inline constexpr ProjectionName kDebertaProjections[] = {
+    {"attention.self.query_proj", LinearRole::kQkv, Rows::kQ},
+    {"attention.self.key_proj", LinearRole::kQkv, Rows::kKv},
+    {"attention.self.value_proj", LinearRole::kQkv, Rows::kValues},
+    {"attention.output.dense", LinearRole::kOut, Rows::kHidden},
     {"intermediate.dense", LinearRole::kGateUp, Rows::kFfn},
     {"output.dense", LinearRole::kDown, Rows::kHidden},
 };
@@ -122,6 +131,7 @@ inline constexpr ConfigFields::Spelling kT5Fields[] = {
     {"intermediate_size", "d_ff"},        {"num_hidden_layers", "num_layers"},
     {"num_attention_heads", "num_heads"}, {"max_position_embeddings", "n_positions"},
 };
+inline constexpr ConfigFields::Spelling kDebertaFields[] = {{"head_dim", "attention_head_size"}};
 inline constexpr ConfigFields::Spelling kModernBertFields[] = {
     {"sliding_window", "local_attention"}};
 // Those of the hub; transformers' own are as everywhere.
@@ -179,6 +189,18 @@ inline constexpr Requirement kMpnetRequirements[] = {
     {"relative_attention_num_buckets", kMpnetBuckets, "other buckets of distances"},
     {"pad_token_id", kRobertaPadding, "another row of the first position"},
 };
+inline constexpr std::string_view kOnlyTrue[] = {"true"};
+inline constexpr std::string_view kOnlyFalse[] = {"false"};
+inline constexpr Requirement kDebertaRequirements[] = {
+    {"relative_attention", kOnlyTrue, "attention without distances"},
+    {"position_biased_input", kOnlyFalse, "positions that are added to embeddings"},
+    {"share_att_key", kOnlyTrue, "matrices for distances of their own"},
+    {"conv_kernel_size", kNoNumber, "a convolution behind the first layer"},
+    {"embedding_size", kNothing, "a matrix from embeddings to hidden states", "hidden_size"},
+};
+// What position_biased_input would add.
+inline constexpr std::string_view kDebertaIgnored[] = {"deberta.embeddings.position_embeddings.",
+                                                       "embeddings.position_embeddings."};
 inline constexpr std::string_view kReluOnly[] = {"relu", "null"};
 inline constexpr Requirement kT5Requirements[] = {
     {"feed_forward_proj", kReluOnly, "gates in feed-forward blocks"},
@@ -244,6 +266,28 @@ constexpr ArchSpec Mpnet() {
   spec.text_types = "";
   spec.distance_rule = DistanceRule::kBuckets;
   spec.defaults.vocab_size = 30527;
+  return spec;
+}
+
+// Its layers make vectors of the distances from a table that they share.
+constexpr ArchSpec DebertaV2() {
+  ArchSpec spec = Bert("DebertaV2ForMaskedLM", kDebertaPrefixes);
+  spec.projections = kDebertaProjections;
+  spec.names.distances = "encoder.rel_embeddings.weight";
+  spec.names.distance_norm = "encoder.LayerNorm";
+  spec.other_names = {};
+  spec.ignored_prefixes = kDebertaIgnored;
+  spec.requirements = kDebertaRequirements;
+  spec.field_spellings = kDebertaFields;
+  spec.positions = {};
+  spec.may_lack_text_types = true;
+  spec.classifier = {.dense = "pooler.dense", .activation_field = "pooler_hidden_act"};
+  spec.distance_rule = DistanceRule::kVectors;
+  spec.defaults.vocab_size = 128100;
+  spec.defaults.ffn_size = 6144;
+  spec.defaults.num_attention_heads = 24;
+  spec.defaults.type_vocab_size = 0;
+  spec.defaults.norm_eps = 1e-7;
   return spec;
 }
 
@@ -352,6 +396,7 @@ inline constexpr ArchSpec kEncoderRows[] = {
     Roberta("CamembertForMaskedLM"),
     DistilBert(),
     Mpnet(),
+    DebertaV2(),
     T5(),
     NomicBert(),
     Gte(),

@@ -296,7 +296,10 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_
     fields.Fail("attention_bias", "is not supported where \"q_lora_rank\" is null");
   }
   ReadFalcon(fields, config);
-  config.distances = ReadDistances(fields, arch.distance_rule, config.num_heads);
+  config.distances =
+      ReadDistances(fields, arch.distance_rule, config.num_heads, config.max_positions);
+  config.attention_scale = static_cast<float>(
+      config.attention_scale / std::sqrt(static_cast<double>(config.distances.rows.NumProducts())));
   ReadKeyChoice(fields, config);
   ReadLayers(fields, arch, config.layers);
   ReadCompression(fields, config);

@@ -25,7 +25,8 @@ struct TensorNames {
   // Of a family whose embeddings are normalized: the norm has the place of that in front of
   // attention in the first layer, unless has_norm_before_layers, and gives the residual.
   std::string_view embedding_norm{};
-  std::string_view distances{};                          // of DistanceRule::kBuckets
+  std::string_view distances{};      // of DistanceRule::kBuckets and kVectors
+  std::string_view distance_norm{};  // of kVectors: of the rows, if they have one
   std::span<const std::string_view> heads = kHeadNames;  // whole names
 };
 

@@ -251,8 +251,12 @@ void CountAttention(KernelProfile& profile, const KvPages& kv, const AttentionAr
   }
   const auto head_bytes = static_cast<double>(KvPageBytes(kv.format, kv.head_dim)) / kPageSize;
   const int64_t value_columns = args.value_columns > 0 ? args.value_columns : kv.head_dim;
-  profile.Count(kAttention, 2 * head_bytes * static_cast<double>(kv.kv_heads) * keys_read,
-                2 * static_cast<double>(args.q_heads * (kv.head_dim + value_columns)) * products);
+  profile.Count(
+      kAttention, 2 * head_bytes * static_cast<double>(kv.kv_heads) * keys_read,
+      2 *
+          static_cast<double>(args.q_heads *
+                              ((1 + args.vectors.NumTables()) * kv.head_dim + value_columns)) *
+          products);
 }
 
 }  // namespace

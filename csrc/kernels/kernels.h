@@ -339,11 +339,12 @@ struct AttentionSequence {
   int64_t last_key = 0;  // that rows in front of it see, too, as far as their window goes
 };
 
-// out[row, q_heads, head_dim] = softmax(scale * q k^T, soft-capped, + bias) v over the keys
-// window.First(p) .. window.Last(p, last_key) for a row at position p. Query head h reads kv head h
-// / (q_heads / kv_heads). A head with a sink has e^sink as another term of its softmax's
-// denominator. Slots that no row may attend to never affect the result; they may hold anything.
-// Entries of the block table for pages wholly outside the window are never read.
+// out[row, q_heads, head_dim] = softmax(scale * (q k^T + products with vectors of the distance),
+// soft-capped, + bias) v over the keys window.First(p) .. window.Last(p, last_key) for a row at
+// position p. Query head h reads kv head h / (q_heads / kv_heads). A head with a sink has e^sink as
+// another term of its softmax's denominator. Slots that no row may attend to never affect the
+// result; they may hold anything. Entries of the block table for pages wholly outside the window
+// are never read.
 struct AttentionArgs {
   const float* q = nullptr;  // [m, q_heads, head_dim], row stride ldq
   int64_t ldq = 0;
@@ -354,6 +355,7 @@ struct AttentionArgs {
   float soft_cap = 0.0f;  // 0: none; else s = cap * tanh(s / cap) (Gemma-2)
   AttentionWindow window{};
   DistanceBias bias{};           // by the distance of positions
+  DistanceVectors vectors{};     // likewise
   const float* sinks = nullptr;  // [q_heads]; null: none
   int64_t value_columns = 0;     // all values are zero from this element on; 0: from none
   const AttentionSequence* sequences = nullptr;

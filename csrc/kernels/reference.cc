@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <span>
 
 namespace mlc_native::kernels::reference {
 
@@ -137,6 +138,20 @@ double BiasAt(const DistanceBias& bias, int64_t head, int64_t distance) {
   return sum;
 }
 
+// The sum over x of x times the vector of a table at a distance, of which there may be none.
+double ProductAt(const DistanceVectors& vectors, const float* table, int64_t head, int64_t distance,
+                 std::span<const double> x) {
+  if (table == nullptr) return 0;
+  const int64_t at =
+      std::clamp(distance, -vectors.reach, vectors.reach) + vectors.reach + kDistancePadding;
+  double sum = 0;
+  for (size_t e = 0; e < x.size(); ++e) {
+    const int64_t row = head * std::ssize(x) + static_cast<int64_t>(e);
+    sum += x[e] * double{table[row * DistanceRowSize(vectors.reach) + at]};
+  }
+  return sum;
+}
+
 // One query of a head at a position over keys [first, last]; k and v point at the head's first
 // position. The sink is -inf where there is none.
 void AttendOne(const AttentionShape& shape, int64_t head, int64_t position, double sink,
@@ -145,7 +160,12 @@ void AttendOne(const AttentionShape& shape, int64_t head, int64_t position, doub
   const int64_t stride = shape.kv_heads * shape.head_dim;
   std::vector<double> scores;
   for (int64_t p = first; p <= last; ++p) {
-    double s = shape.scale * std::inner_product(q, q + shape.head_dim, k + p * stride, 0.0);
+    const auto size = static_cast<size_t>(shape.head_dim);
+    double s = std::inner_product(q, q + shape.head_dim, k + p * stride, 0.0);
+    s += ProductAt(shape.vectors, shape.vectors.keys, head, p - position, {q, size});
+    s +=
+        ProductAt(shape.vectors, shape.vectors.queries, head, p - position, {k + p * stride, size});
+    s *= shape.scale;
     if (shape.soft_cap > 0) s = shape.soft_cap * std::tanh(s / shape.soft_cap);
     s += BiasAt(shape.bias, head, p - position);
     scores.push_back(s);

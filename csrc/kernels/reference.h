@@ -44,6 +44,7 @@ struct AttentionShape {
   double soft_cap = 0;
   AttentionWindow window{};
   DistanceBias bias{};
+  DistanceVectors vectors{};
   std::vector<double> sinks{};  // by query head; empty: none
   int64_t last_key = 0;         // that rows in front of it see, too, as far as their window goes
 };

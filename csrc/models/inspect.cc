@@ -15,6 +15,7 @@
 #include "models/kv_storage.h"
 #include "models/loader.h"
 #include "models/recurrent_storage.h"
+#include "models/transformer.h"
 #include "support/json.h"
 #include "weights/panel_form.h"
 #include "weights/weight_layout.h"
@@ -209,7 +210,8 @@ void WriteMemory(const ModelConfig& config, WeightPlan* plan, JsonWriter* json) 
     options.dtype = choice.dtype;
     options.quantization = choice.quantization;
     ChooseFormats(config, options, plan);
-    json->Add(choice.name, WeightLayout(*plan, form).bytes());
+    json->Add(choice.name,
+              WeightLayout(*plan, form).bytes() + Transformer::DistanceVectorBytes(config));
   }
   json->EndObject();
 }

@@ -200,22 +200,10 @@ Transformer::Transformer(ModelConfig config, CpuDecoderWeights weights, kernels:
       matrices.values.push_back(layer.linear(LinearRole::kHeadValueUp, head).matrix);
     }
   }
-  if (weights_.distances != nullptr) {
-    const auto& [num_heads, slopes, buckets] = config_.distances;
-    const auto count = static_cast<size_t>(buckets.count * num_heads);
-    distances_ = kernels::PadDistances(buckets.Entries({weights_.distances, count}), num_heads,
-                                       buckets.Reach());
-  }
+  MakeDistances();
   if (config_.compression) GroupHeads();
   ReadTokenExperts();
   DescribeMetadata();
-}
-
-kernels::DistanceBias Transformer::distance_bias() const {
-  const std::vector<float>& slopes = config_.distances.slopes;
-  if (!slopes.empty()) return {.slopes = slopes.data()};
-  if (distances_.empty()) return {};
-  return {.table = distances_.data(), .reach = config_.distances.buckets.Reach()};
 }
 
 void Transformer::StartKernelProfile() {
@@ -235,8 +223,9 @@ void Transformer::DescribeMetadata() {
   metadata_.kv_cache_dtype = KvCacheDTypeOf(kv_format_);
   metadata_.context_window_size = config_.max_positions;
   if (config_.sight != RowSight::kAll) metadata_.preferred_prefill_chunk_size = kPrefillChunk;
-  metadata_.weight_bytes = static_cast<int64_t>(weights_.memory.size);
-  metadata_.mapped_weight_bytes = weights_.memory.mapped ? metadata_.weight_bytes : 0;
+  const auto stored = static_cast<int64_t>(weights_.memory.size);
+  metadata_.weight_bytes = stored + static_cast<int64_t>(distance_vectors_.size());
+  metadata_.mapped_weight_bytes = weights_.memory.mapped ? stored : 0;
   if (weights_.memory.mapped) metadata_.expert_weight_bytes = BytesOfExperts();
   metadata_.kv_bytes_per_token = KvStorage::BytesPerToken(config_, kv_format_);
   metadata_.recurrent_bytes_per_slot = RecurrentStorage::BytesPerSlot(config_);

@@ -34,6 +34,9 @@ class Transformer : public Model {
   Transformer(ModelConfig config, CpuDecoderWeights weights, kernels::KvFormat kv_format,
               const kernels::CpuKernels& isa, std::unique_ptr<ThreadPool> pool);
 
+  // Of the vectors of distances that a model makes of its weights; 0: it has none.
+  static size_t DistanceVectorBytes(const ModelConfig& config);
+
   const ModelMetadata& metadata() const override { return metadata_; }
   const ModelConfig& config() const { return config_; }
   const CpuDecoderWeights& weights() const { return weights_; }
@@ -149,7 +152,11 @@ class Transformer : public Model {
     return config_.key_choice && num_positions_ > config_.key_choice->num_chosen;
   }
   kernels::KeyChoiceShape ChoiceShape() const;
+  // What attention adds by distance (transformer_distances.cc).
+  void MakeDistances();
+  void MakeDistanceVectors();
   kernels::DistanceBias distance_bias() const;
+  kernels::DistanceVectors distance_vectors(size_t layer) const;
   // Which rows attend to chosen keys, and which to all.
   void PlaceChoosingRows(const ForwardBatch& batch);
   // Of compressed attention: sizes, memory, and what ends and chooses in a batch.
@@ -180,6 +187,10 @@ class Transformer : public Model {
   const std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<kernels::KernelProfile> profile_;  // null: kernels are not measured
   kernels::Cpu cpu_;
+  std::vector<float> distances_;  // DistanceBias::table; empty: none
+  // Of each layer the tables of DistanceVectors, one behind the other.
+  TensorStorage distance_vectors_;
+  int64_t distance_reach_ = 0;          // of these
   LinearObserver* observer_ = nullptr;  // null: none
   ModelMetadata metadata_;
 
@@ -187,9 +198,8 @@ class Transformer : public Model {
   KvStorage kv_;
   std::vector<RopeTable> ropes_;
   std::vector<float> query_scales_;  // by position; empty: none
-  // By layer: what q and k are multiplied by (key_balance.h); empty: nothing is.
+// By layer: what q and k are multiplied by (key_balance.h); empty: nothing is.
   std::vector<std::vector<float>> balances_;
-  std::vector<float> distances_;  // DistanceBias::table; empty: none
   TensorStorage workspace_;
   int64_t num_positions_ = 0;  // of the rope tables
   int64_t max_num_rows_ = 0;

@@ -363,6 +363,7 @@ void Transformer::Ops::Attend(size_t layer) {
       .soft_cap = config_.attention_soft_cap,
       .window = config_.layers[layer].window,
       .bias = model_.distance_bias(),
+      .vectors = model_.distance_vectors(layer),
       .sinks = model_.weights_.layers[layer].vector(VectorRole::kSinks),
       .value_columns = config_.latent ? config_.latent->kv_rank : 0,
       .sequences = sequences.data(),

@@ -26,8 +26,10 @@ void FillRandomly(uint64_t layer, std::span<float> rows) {
 }  // namespace
 
 void Transformer::BalanceKeys() {
-  const bool has_plain_keys =
-      !config_.latent && !config_.compression && !config_.key_choice && !config_.draft_head;
+  // Vectors by distance are multiplied with queries and keys as they are.
+  const bool has_plain_keys = !config_.latent && !config_.compression && !config_.key_choice &&
+                              !config_.draft_head &&
+                              config_.arch->distance_rule != DistanceRule::kVectors;
   if (kv_format_ != kernels::KvFormat::kInt8 || !has_plain_keys || !balances_.empty()) return;
   const int64_t width = config_.Widest([&](const LayerConfig& layer) {
     return config_.attention_gates_size(layer) + config_.qkv_size(layer);

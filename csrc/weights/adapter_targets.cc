@@ -16,7 +16,16 @@ std::string ModuleOf(const std::string& tensor) {
                                          : tensor;
 }
 
-std::string RefusalOf(LinearRole role, const WeightSlot& slot) {
+// Whether vectors of distances are made with the weight (DistanceRows), too.
+bool MakesDistances(const ModelConfig& config, LinearRole role, const WeightSlot& slot) {
+  return config.distances.rows.exists() && role == LinearRole::kQkv &&
+         slot.row_offset < config.q_size() + config.kv_size();
+}
+
+std::string RefusalOf(const ModelConfig& config, LinearRole role, const WeightSlot& slot) {
+  if (MakesDistances(config, role, slot)) {
+    return "it makes the vectors of distances, too, which adapters cannot change";
+  }
   if (IsOfHeads(role) || slot.part.transposed) {
     return "its rows and columns become matrices of heads, which adapters cannot change";
   }
@@ -54,7 +63,7 @@ AdapterTargets::AdapterTargets(const ModelConfig& config, const WeightMap& map) 
          .role = role,
          .linear_rows = map.parameters[slot.parameter].rows,
          .slot = slot,
-         .refusal = RefusalOf(role, slot)});
+         .refusal = RefusalOf(config, role, slot)});
   }
 }
 

@@ -117,12 +117,19 @@ void AddEmbeddingNorm(WeightMap* map, const ModelConfig& config, const std::stri
 }
 
 void AddDistances(WeightMap* map, const ModelConfig& config, const std::string& prefix) {
-  const int64_t buckets = config.distances.buckets.count;
-  if (buckets == 0) return;
+  const auto& [num_heads, slopes, buckets, rows] = config.distances;
+  if (buckets.count == 0 && !rows.exists()) return;
+  const TensorNames& names = config.arch->names;
+  const std::vector<int64_t> shape = rows.exists() ? std::vector{rows.count(), config.hidden_size}
+                                                   : std::vector{buckets.count, num_heads};
   map->distances =
-      map->AddWhole(ParameterForm::kVector, prefix + std::string(config.arch->names.distances),
-                    {buckets, config.distances.num_heads});
+      map->AddWhole(ParameterForm::kVector, prefix + std::string(names.distances), shape);
   map->parameters.back().in_float32 = true;
+  if (!rows.has_norm) return;
+  const std::string norm = prefix + std::string(names.distance_norm);
+  map->distance_norm.weight = AddNorm(map, norm, config.hidden_size);
+  map->distance_norm.bias =
+      map->AddWhole(ParameterForm::kVector, norm + ".bias", {config.hidden_size});
 }
 
 // Of a decoder whose layers have inputs.

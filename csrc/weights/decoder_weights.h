@@ -88,7 +88,8 @@ struct DecoderWeights {
   DType dtype = DType::kFloat32;  // of what is not quantized
   std::vector<Layer> layers;
   NormWeights<Vector> embedding_norm;  // in front of the first layer
-  Vector distances{};                  // [buckets, heads] of float32
+  Vector distances{};                  // [buckets, heads] or [rows, hidden] of float32
+  NormWeights<Vector> distance_norm;   // of such rows
   NormWeights<Vector> final_norm;
   Linear head;  // [vocab, hidden], without a bias; tied: the embeddings, too
 

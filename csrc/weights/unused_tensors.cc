@@ -57,9 +57,10 @@ bool IsNormOfExperts(const ModelConfig& config, const std::string& name) {
 bool IsBehindEncoder(const ModelConfig& config, const std::string& name) {
   if (!config.arch->is_encoder) return false;
   constexpr std::string_view kHeads[] = {
-      "cls.",   "lm_head.",           "head.",       "decoder.",     "classifier.",
-      "dense.", "pre_classifier.",    "pooler.",     "bert.pooler.", "roberta.pooler.",
-      "vocab_", "nomic_bert.pooler.", "gte.pooler.", "mpnet.pooler."};
+      "cls.",         "lm_head.",        "head.",           "decoder.",
+      "classifier.",  "dense.",          "pre_classifier.", "pooler.",
+      "bert.pooler.", "roberta.pooler.", "vocab_",          "nomic_bert.pooler.",
+      "gte.pooler.",  "mpnet.pooler.",   "lm_predictions.", "mask_predictions."};
   return name.ends_with("position_ids") ||
          std::ranges::any_of(kHeads, [&](std::string_view head) { return name.starts_with(head); });
 }

@@ -132,6 +132,7 @@ struct WeightMap {
   std::vector<MedusaParameters> medusa;
   NormParameters embedding_norm;
   size_t distances = kAbsent;
+  NormParameters distance_norm;
   NormParameters final_norm;
   size_t head = 0;  // absent of a draft head that has its target's
   size_t head_bias = kAbsent;
@@ -166,6 +167,7 @@ struct WeightMap {
     }
     weights.embedding_norm = norm(embedding_norm);
     weights.distances = optional(distances);
+    weights.distance_norm = norm(distance_norm);
     weights.final_norm = norm(final_norm);
     weights.head = linear({.matrix = head, .bias = head_bias});
     weights.layer_inputs.projection = linear(layer_inputs.projection);

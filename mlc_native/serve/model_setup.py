@@ -180,8 +180,12 @@ def _template_source(setting: str) -> str:
     return read_text(path, MAX_TEMPLATE_BYTES)
 
 
-# Of SentencePiece, and of byte-level BPE as GPT-2 and OPT have it on the hub.
-_OTHER_TOKENIZERS = (("tokenizer.model",), ("vocab.json", "merges.txt"))
+# Of SentencePiece, also as DeBERTa and XLM-RoBERTa call it, and of byte-level BPE as GPT-2 and OPT
+# have it on the hub.
+_OTHER_TOKENIZERS = (
+    *(("tokenizer.model",), ("spm.model",), ("sentencepiece.bpe.model",)),
+    ("vocab.json", "merges.txt"),
+)
 
 
 def _refuse_other_tokenizers(folder: Path) -> None:

@@ -16,6 +16,7 @@
 #include "kernels/cpu/attention_state.inl"
 #include "kernels/cpu/attention_tiles.inl"
 #include "kernels/cpu/distance_bias.inl"
+#include "kernels/cpu/distance_vectors.inl"
 
 namespace mlc_native::kernels {
 namespace {
@@ -247,6 +248,40 @@ void ScorePages(const BlockContext& c, int64_t begin, int64_t end, int64_t step,
   }
 }
 
+// Adds the products with vectors of the distance to the scores of the rows [row, row_end) for a
+// step's pages.
+template <typename T>
+void AddDistanceProducts(const BlockContext& c, int64_t row, int64_t row_end, int64_t step,
+                         const StepPages<T>& pages) {
+  const AttentionArgs& a = c.args;
+  const AttentionSequence& sequence = *c.block.sequence;
+  for (int64_t head = 0; head < c.block.num_heads; ++head) {
+    for (int64_t r = row; r < row_end;) {
+      WithTileSize<kDistanceRows>(row_end - r, [&](auto n) {
+        constexpr int kRows = decltype(n)::value;
+        const int64_t begin = c.KeysInStep(r, step).first / kPageSize;
+        const int64_t end = c.KeysInStep(r + kRows - 1, step).last / kPageSize + 1;
+        const int64_t position = sequence.first_position + r;
+        for (int64_t page = begin; page < end; ++page) {
+          AddDistanceTile<T, kRows>(
+              a.vectors,
+              {.keys = pages.data[page],
+               .head = c.block.q_head + head,
+               .head_dim = c.kv.head_dim,
+               .q =
+                   a.q + (sequence.row_begin + r) * a.ldq + (c.block.q_head + head) * c.kv.head_dim,
+               .ldq = a.ldq,
+               .distance = step * kStepTokens + page * kPageSize - position,
+               .unit = a.scale * kLog2E,
+               .scores = c.scratch.scores + (c.Query(r) + head) * kStepTokens + page * kPageSize,
+               .ld_scores = c.block.num_heads * kStepTokens});
+        }
+        r += kRows;
+      });
+    }
+  }
+}
+
 // Sets the scores outside of `keys` in its first and last page.
 inline void Restrict(float* scores, KeyRange keys, Vec value) {
   static constexpr float kIndex[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -378,6 +413,7 @@ void AttendStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t ste
   walk.SetAhead(k, page, page_end);
   walk.SetAhead(v, page, page_end);
   ScorePages<T>(c, c.Query(row), c.Query(row_end), step, k, page, page_end);
+  if (c.args.vectors.NumTables() > 0) AddDistanceProducts<T>(c, row, row_end, step, k);
   // Two passes: the operations on one query depend on one another, those on the next do not, and
   // the short chains of a pass overlap.
   const auto for_queries = [&](auto f) {

@@ -106,6 +106,12 @@ void CheckSizes(const ModelConfig& config) {
                                          " is not supported on CUDA: it needs compressed "
                                          "attention; run the model with \"device\" = \"cpu\"");
   }
+  if (config.distances.rows.exists()) {
+    throw LoadError("architectures", std::string(config.architecture()) +
+                                         " is not supported on CUDA: it needs attention with "
+                                         "vectors of distances; run the model with \"device\" = "
+                                         "\"cpu\"");
+  }
   constexpr int64_t kVector = 8;
   constexpr int64_t kAnySize = int64_t{1} << 30;
   if (config.delta) {

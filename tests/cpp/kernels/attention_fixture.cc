@@ -99,6 +99,25 @@ DistanceBias AttentionTest::BiasOf(const Shape& shape, Floats* table) {
   return bias;
 }
 
+void AttentionTest::AddVectors(int trial, Shape* shape) {
+  shape->vector_reach = RandomInt(0, 140);
+  const int64_t size = shape->q_heads * shape->head_dim * (2 * shape->vector_reach + 1);
+  if (trial % 5 != 1) shape->key_vectors = Random(size, 2.0f);
+  if (trial % 5 != 3) shape->query_vectors = Random(size, 2.0f);
+}
+
+AttentionTest::VectorRows::VectorRows(const Shape& shape) : view{.reach = shape.vector_reach} {
+  const int64_t rows = shape.q_heads * shape.head_dim;
+  if (!shape.key_vectors.empty()) {
+    keys = PadDistances(shape.key_vectors, rows, shape.vector_reach);
+    view.keys = keys.data();
+  }
+  if (!shape.query_vectors.empty()) {
+    queries = PadDistances(shape.query_vectors, rows, shape.vector_reach);
+    view.queries = queries.data();
+  }
+}
+
 Floats AttentionTest::Run(const Cpu& cpu, const Shape& shape, const KvPages& layer,
                           const std::vector<Sequence>& sequences) {
   Floats q;
@@ -118,6 +137,7 @@ Floats AttentionTest::Run(const Cpu& cpu, const Shape& shape, const KvPages& lay
                                                         shape.kv_heads, shape.head_dim));
   std::memset(workspace.data(), 0xff, workspace.size());
   Floats table;
+  const VectorRows vectors(shape);
   PagedAttention(cpu, layer,
                  {.q = q.data(),
                   .ldq = width,
@@ -128,6 +148,7 @@ Floats AttentionTest::Run(const Cpu& cpu, const Shape& shape, const KvPages& lay
                   .soft_cap = shape.soft_cap,
                   .window = shape.window,
                   .bias = BiasOf(shape, &table),
+                  .vectors = vectors.view,
                   .sinks = shape.sinks.empty() ? nullptr : shape.sinks.data(),
                   .value_columns = shape.value_columns,
                   .sequences = batch.data(),
@@ -139,6 +160,7 @@ Floats AttentionTest::Run(const Cpu& cpu, const Shape& shape, const KvPages& lay
 
 reference::Matrix AttentionTest::Truth(const Shape& shape, const Sequence& s) {
   Floats table;
+  const VectorRows vectors(shape);
   return reference::Attention({.q_heads = shape.q_heads,
                                .kv_heads = shape.kv_heads,
                                .head_dim = shape.head_dim,
@@ -146,6 +168,7 @@ reference::Matrix AttentionTest::Truth(const Shape& shape, const Sequence& s) {
                                .soft_cap = shape.soft_cap,
                                .window = shape.window,
                                .bias = BiasOf(shape, &table),
+                               .vectors = vectors.view,
                                .sinks = {shape.sinks.begin(), shape.sinks.end()},
                                .last_key = s.last_key},
                               ToDouble(s.q), ToDouble(s.k), ToDouble(s.v), s.cached);

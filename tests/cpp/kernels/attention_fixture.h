@@ -28,6 +28,10 @@ struct Shape {
   Floats slopes{};     // [q_heads]; empty: none
   Floats distances{};  // [q_heads, 2 * reach + 1]; empty: none
   int64_t reach = 0;
+  // Vectors of distances, [q_heads, head_dim, 2 * vector_reach + 1] each; empty: none.
+  Floats key_vectors{};
+  Floats query_vectors{};
+  int64_t vector_reach = 0;
   int64_t value_columns = 0;
 };
 
@@ -51,6 +55,14 @@ class AttentionTest : public KernelTest {
   void AddDistances(int trial, Shape* shape);
   // Its slopes, and its distances in `table`, which this fills.
   static DistanceBias BiasOf(const Shape& shape, Floats* table);
+  // Vectors by distance, of keys, of queries or of both, by the number of the trial.
+  void AddVectors(int trial, Shape* shape);
+  // The same in rows as kernels read them.
+  struct VectorRows {
+    Floats keys, queries;
+    DistanceVectors view;
+    explicit VectorRows(const Shape& shape);
+  };
 
   static int64_t PagesOf(const Sequence& s) {
     return (s.cached + s.rows + kPageSize - 1) / kPageSize;

@@ -147,6 +147,63 @@ TEST_P(AttentionTest, ManyHeadsOfOneKvHeadAreSharedAmongThreads) {
   }
 }
 
+// As rows of a text see all others, and as rows see those before them in a window.
+TEST_P(AttentionTest, VectorsOfDistancesMatchTheReference) {
+  for (int trial = 0; trial < 24; ++trial) {
+    Shape shape;
+    shape.format = kKvFormats[trial % 3 == 0 ? 0 : trial % 4];
+    shape.q_heads = trial % 5 == 4 ? 6 : 3;
+    shape.kv_heads = 3;
+    shape.head_dim = std::vector<int64_t>{32, 6, 64, 20, 7}[trial % 5];
+    if (trial % 6 == 5) shape.soft_cap = 2.0f;
+    if (trial % 7 == 3) shape.window = 70;
+    AddVectors(trial, &shape);
+    SCOPED_TRACE(testing::Message() << "trial " << trial);
+    std::vector<Sequence> sequences = {MakeSequence(shape, 0, RandomInt(1, 160)),
+                                       MakeSequence(shape, RandomInt(1, 150), 33),
+                                       MakeSequence(shape, 0, 1)};
+    for (Sequence& s : sequences) {
+      if (trial % 2 == 0) s.last_key = s.cached + s.rows - 1;
+    }
+    const Cache cache = MakeCache(shape, sequences);
+    const Floats all = Run(Threads(1), shape, cache.layer, sequences);
+    reference::Matrix want;
+    for (const Sequence& s : sequences) {
+      const reference::Matrix part = Truth(shape, s);
+      want.insert(want.end(), part.begin(), part.end());
+    }
+    ExpectClose(all, want, shape.format == KvFormat::kFloat32 ? 1e-5 : Tolerance(shape.format));
+    const int64_t width = shape.q_heads * shape.head_dim;
+    for (const int threads : {2, 3}) {
+      ASSERT_EQ(Run(Threads(threads), shape, cache.layer, sequences), all) << threads;
+    }
+    for (int64_t from = 0; from < sequences[0].rows;) {
+      const int64_t to = std::min(sequences[0].rows, from + RandomInt(1, 40));
+      const std::vector<Sequence> alone = {Slice(shape, sequences[0], from, to)};
+      const Floats part = Run(Threads(1 + trial % 3), shape, cache.layer, alone);
+      ASSERT_TRUE(SameBits(part.data(), &all[from * width], (to - from) * width)) << from;
+      from = to;
+    }
+  }
+}
+
+// Threads then share the segments of a context.
+TEST_P(AttentionTest, VectorsOfDistancesInSegments) {
+  for (const KvFormat format : kKvFormats) {
+    Shape shape{.format = format, .q_heads = 1, .kv_heads = 1};
+    AddVectors(0, &shape);
+    std::vector<Sequence> sequences = {MakeSequence(shape, 2100, 3)};
+    sequences[0].last_key = 2102;
+    const Cache cache = MakeCache(shape, sequences);
+    const Floats alone = Run(Threads(1), shape, cache.layer, sequences);
+    ExpectClose(alone, Truth(shape, sequences[0]),
+                format == KvFormat::kFloat32 ? 1e-5 : Tolerance(format));
+    for (const int threads : {3, 8}) {
+      ASSERT_EQ(Run(Threads(threads), shape, cache.layer, sequences), alone) << threads;
+    }
+  }
+}
+
 TEST_P(AttentionTest, ValuesThatAreZeroChangeNoBitIfTheyAreLeftOut) {
   for (const KvFormat format : kKvFormats) {
     Shape shape{.format = format, .q_heads = 16, .kv_heads = 1, .head_dim = 200};

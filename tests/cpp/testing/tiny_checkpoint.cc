@@ -105,6 +105,11 @@ std::string TinyConfig(const std::string& architecture, const std::string& given
       add("layer_types", R"(["heavily_compressed_attention", "compressed_sparse_attention"])");
       add("mlp_layer_types", R"(["hash_moe", "moe"])");
     }
+    if (arch->distance_rule == DistanceRule::kVectors) {
+      add("pos_att_type", R"(["c2p", "p2c"])");
+      add("norm_rel_ebd", R"("layer_norm")");
+      add("position_buckets", "8");
+    }
     if (!arch->layer_heads_field.empty()) add(arch->layer_heads_field, "[4, 8]");
     if (arch->mamba != nullptr) {
       add(arch->mamba->num_heads, "4");

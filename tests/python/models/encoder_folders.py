@@ -72,6 +72,11 @@ def _t5(**more: Any) -> PreTrainedConfig:
     )
 
 
+# As in V3, with rows of distances that end within the texts of the tests.
+DEBERTA: dict[str, Any] = {
+    **{"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "share_att_key": True},
+    **{"position_buckets": 16, "norm_rel_ebd": "layer_norm", "position_biased_input": False},
+}
 # The positions of RoBERTa's first two rows are of padding.
 _LONGER = {"max_position_embeddings": MAX_LENGTH + 2}
 CONFIGS: dict[str, Callable[..., PreTrainedConfig]] = {
@@ -82,6 +87,7 @@ CONFIGS: dict[str, Callable[..., PreTrainedConfig]] = {
     "distilbert": _distilbert,
     # Biases by distance, whose buckets end within the texts of the tests.
     "mpnet": _config("MPNetConfig", **_LONGER),
+    "deberta": _config("DebertaV2Config", **DEBERTA),
     "t5": _t5,
     # Windows of 8 tokens on each side, in all layers but every third.
     "modernbert": _config("ModernBertConfig", local_attention=16, **_MODERN_TOKENS),

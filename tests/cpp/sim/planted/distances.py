@@ -1,10 +1,12 @@
-"""Bugs in biases of attention by distance: slopes, buckets, tables, and which heads a GPU has."""
+"""Bugs in what attention adds by distance: slopes, buckets, tables, vectors, and which heads a GPU
+has."""
 
 from __future__ import annotations
 
 from planted.bug import Bug
 
 CPU = "kernels/cpu/distance_bias.inl"
+VECTORS = "kernels/cpu/distance_vectors.inl"
 BIAS = "kernels/distance_bias.h"
 CONFIG = "arch/distance_config.cc"
 LANES = "kernels/cuda/decode_lanes.cuh"
@@ -102,5 +104,69 @@ BUGS = [
         "if (weights_.distance_bias) return false;",
         "",
         "cuda_test CudaEncoders.Agree*",
+    ),
+    _bug(
+        "later rows of a tile are farther from keys",
+        VECTORS,
+        "PlaceOfDistance(vectors.reach, tile.distance - i)",
+        "PlaceOfDistance(vectors.reach, tile.distance + i)",
+        KERNELS,
+    ),
+    _bug(
+        "keys are multiplied with the vectors of keys",
+        VECTORS,
+        "const float* const entries = vectors.queries + e * row_size;",
+        "const float* const entries =\n"
+        "          (vectors.keys == nullptr ? vectors.queries : vectors.keys) + e * row_size;",
+        KERNELS,
+    ),
+    _bug(
+        "products with keys of 8 bits lack their scales",
+        VECTORS,
+        "if constexpr (T::kFormat == KvFormat::kInt8) {",
+        "if constexpr (false && T::kFormat == KvFormat::kInt8) {",
+        KERNELS,
+    ),
+    _bug(
+        "products with vectors are not in units of log2",
+        "kernels/cpu/attention.inl",
+        ".unit = a.scale * kLog2E,",
+        ".unit = a.scale,",
+        KERNELS,
+    ),
+    _bug(
+        "all heads of a block have the vectors of the first one",
+        "kernels/cpu/attention.inl",
+        ".head = c.block.q_head + head,",
+        ".head = c.block.q_head,",
+        KERNELS,
+    ),
+    _bug(
+        "keys behind a query have the rows of those in front of it",
+        CONFIG,
+        "half + (distance > 0 ? -place : place)",
+        "half + (distance > 0 ? place : -place)",
+        MODELS,
+    ),
+    _bug(
+        "logarithms of distances are rounded down",
+        CONFIG,
+        "static_cast<int64_t>(std::ceil(far * static_cast<float>(exact - 1)))",
+        "static_cast<int64_t>(far * static_cast<float>(exact - 1))",
+        MODELS,
+    ),
+    _bug(
+        "rows end one distance later",
+        CONFIG,
+        "std::log(static_cast<float>(farthest - 1) / middle)",
+        "std::log(static_cast<float>(farthest) / middle)",
+        MODELS,
+    ),
+    _bug(
+        "scores are scaled as if they were one product",
+        "arch/model_config.cc",
+        "static_cast<double>(config.distances.rows.NumProducts())",
+        "1.0",
+        MODELS,
     ),
 ]
