@@ -8,6 +8,7 @@
 #include "model_files/gguf_config.h"
 #include "model_files/gguf_parts.h"
 #include "model_files/gguf_tokenizer.h"
+#include "model_files/write_tokenizer.h"
 #include "support/error.h"
 
 namespace mlc_native {
@@ -92,7 +93,7 @@ std::optional<std::string> GgufText(const std::string& path, std::string_view sk
   const GgufFile file(gguf);
   if (name == "tokenizer_config.json") return GgufTokenizerConfigJson(file);
   if (name == kTokenizer && HasGgufTokenizer(file)) {
-    return GgufTokenizerJson(file, skipped_list != "merges");
+    return WriteTokenizerJson(ReadGgufTokenizer(file, skipped_list != "merges"));
   }
   return std::nullopt;
 }

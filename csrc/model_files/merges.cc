@@ -1,0 +1,58 @@
+#include "model_files/merges.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+
+namespace mlc_native {
+namespace {
+
+constexpr size_t kMaxTokenBytes = 512;  // of a token that is made of two others
+
+bool IsWithinCharacter(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+
+struct ScoredMerge {
+  MergePair pair;
+  size_t whole;
+
+  // As transformers orders them: longer first parts precede shorter ones of equal score.
+  std::tuple<double, size_t, size_t, size_t, size_t, size_t> Key(const Vocabulary& of) const {
+    const auto falling = [&](size_t id) { return kMaxTokenBytes - of.tokens[id].size(); };
+    return {-of.scores[whole], falling(pair.left), falling(pair.right), whole,
+            pair.left,         pair.right};
+  }
+};
+
+}  // namespace
+
+std::vector<MergePair> MergesByScore(const Vocabulary& vocabulary) {
+  std::unordered_map<std::string_view, size_t> ids;
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const TokenType type = vocabulary.type(id);
+    const bool is_text = type == TokenType::kNormal || type == TokenType::kUserDefined;
+    if (is_text) ids.emplace(vocabulary.tokens[id], id);
+  }
+  std::vector<ScoredMerge> merges;
+  for (const auto& [token, id] : ids) {
+    if (token.size() > kMaxTokenBytes) continue;
+    for (size_t at = 1; at < token.size(); ++at) {
+      if (IsWithinCharacter(token[at])) continue;
+      const auto left = ids.find(token.substr(0, at));
+      if (left == ids.end()) continue;
+      const auto right = ids.find(token.substr(at));
+      if (right == ids.end()) continue;
+      merges.push_back({{left->second, right->second}, id});
+    }
+  }
+  std::ranges::sort(merges, [&](const ScoredMerge& a, const ScoredMerge& b) {
+    return a.Key(vocabulary) < b.Key(vocabulary);
+  });
+  std::vector<MergePair> pairs;
+  pairs.reserve(merges.size());
+  for (const ScoredMerge& merge : merges) pairs.push_back(merge.pair);
+  return pairs;
+}
+
+}  // namespace mlc_native
