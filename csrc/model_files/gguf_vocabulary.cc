@@ -34,11 +34,6 @@ void FindAddedTokens(const GgufFile& file, Vocabulary* vocabulary) {
 
 }  // namespace
 
-bool IsAddedType(TokenType type) {
-  return type == TokenType::kControl || type == TokenType::kUserDefined ||
-         type == TokenType::kUnknown;
-}
-
 Vocabulary ReadGgufVocabulary(const GgufFile& file) {
   Vocabulary vocabulary;
   vocabulary.tokens = file.Strings(kGgufTokens);

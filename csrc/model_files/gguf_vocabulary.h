@@ -20,8 +20,6 @@ inline constexpr char kGgufSep[] = "tokenizer.ggml.seperator_token_id";  // as i
 // LoadError: too many tokens, or types of another number of them.
 Vocabulary ReadGgufVocabulary(const GgufFile& file);
 
-// Whether tokens of this type are found in texts before these are split into words.
-bool IsAddedType(TokenType type);
 // nullopt: the file does not have the key, or -1. Throws LoadError for what is no token.
 std::optional<size_t> GgufTokenId(const GgufFile& file, const Vocabulary& vocabulary,
                                   const char* key);

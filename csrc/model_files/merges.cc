@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 
 namespace mlc_native {
 namespace {
@@ -52,6 +54,29 @@ std::vector<MergePair> MergesByScore(const Vocabulary& vocabulary) {
   std::vector<MergePair> pairs;
   pairs.reserve(merges.size());
   for (const ScoredMerge& merge : merges) pairs.push_back(merge.pair);
+  return pairs;
+}
+
+std::vector<MergePair> MergesByRank(const std::vector<std::string>& bytes) {
+  std::unordered_map<std::string_view, size_t> ids;
+  ids.reserve(bytes.size());
+  for (size_t id = 0; id < bytes.size(); ++id) {
+    if (!bytes[id].empty()) ids.emplace(bytes[id], id);
+  }
+  std::vector<MergePair> pairs, of_token;
+  pairs.reserve(bytes.size() * 3);
+  for (const std::string_view token : bytes) {
+    if (token.size() > kMaxTokenBytes) continue;
+    of_token.clear();
+    for (size_t at = 1; at < token.size(); ++at) {
+      const auto left = ids.find(token.substr(0, at));
+      if (left == ids.end()) continue;
+      const auto right = ids.find(token.substr(at));
+      if (right != ids.end()) of_token.push_back({left->second, right->second});
+    }
+    std::ranges::sort(of_token, {}, [](const MergePair& m) { return std::pair(m.left, m.right); });
+    pairs.insert(pairs.end(), of_token.begin(), of_token.end());
+  }
   return pairs;
 }
 

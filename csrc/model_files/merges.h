@@ -2,6 +2,7 @@
 // thread.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "model_files/vocabulary.h"
@@ -11,5 +12,10 @@ namespace mlc_native {
 // The merges that spell the tokens, in the order of their scores. SentencePiece joins the two
 // neighbours whose union has the best score; that is a list of merges in which the scores fall.
 std::vector<MergePair> MergesByScore(const Vocabulary& vocabulary);
+
+// Those of tokens whose ids are their ranks: the two neighbours are joined whose union has the
+// lowest one, which is what tiktoken does. `bytes` are those of the tokens, by id; ids without a
+// token have none.
+std::vector<MergePair> MergesByRank(const std::vector<std::string>& bytes);
 
 }  // namespace mlc_native

@@ -24,6 +24,12 @@ inline constexpr size_t kMaxVocabulary = size_t{1} << 20;       // tokens
 // As SentencePiece and GGUF number them.
 enum class TokenType : int64_t { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
 
+// Whether tokens of this type are found in texts before these are split into words.
+inline bool IsAddedType(TokenType type) {
+  return type == TokenType::kControl || type == TokenType::kUserDefined ||
+         type == TokenType::kUnknown;
+}
+
 // A token that is found in texts before these are split into words.
 struct AddedTokenText {
   size_t id = 0;
@@ -79,7 +85,8 @@ struct Vocabulary {
 
   // Of byte-level BPE.
   WordSplit words;
-  bool adds_word_space = false;  // in front of a text
+  std::vector<std::string_view> regexes;  // where `words` does not have those of a known name
+  bool adds_word_space = false;           // in front of a text
 
   // Of BPE of characters, and of Unigram.
   std::vector<double> scores;  // one for each token; BPE needs none

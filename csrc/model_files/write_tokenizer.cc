@@ -83,8 +83,15 @@ void PutIds(JsonWriter& json, const Vocabulary& vocabulary) {
 void PutMerges(JsonWriter& json, const Vocabulary& vocabulary) {
   json.Name("merges").BeginArray();
   for (const std::string_view merge : vocabulary.merge_texts) json.Put(merge);
+  const bool has_spaces = vocabulary.model != Vocabulary::Model::kByteLevelBpe;
+  std::string both;
   for (const auto& [left, right] : vocabulary.merge_pairs) {
-    json.BeginArray().Put(vocabulary.tokens[left]).Put(vocabulary.tokens[right]).EndArray();
+    const std::string_view first = vocabulary.tokens[left], second = vocabulary.tokens[right];
+    if (has_spaces) {
+      json.BeginArray().Put(first).Put(second).EndArray();
+    } else {
+      json.Put(both.assign(first).append(" ").append(second));
+    }
   }
   json.EndArray();
 }
@@ -97,7 +104,8 @@ void PutByteLevel(JsonWriter& json, bool adds_space, bool use_regex) {
   json.EndObject();
 }
 
-void PutWordSplit(JsonWriter& json, const WordSplit& words, bool adds_space) {
+void PutWordSplit(JsonWriter& json, const Vocabulary& vocabulary) {
+  const WordSplit& words = vocabulary.words;
   json.Name("pre_tokenizer");
   BeginType(json, "Sequence");
   json.Name("pretokenizers").BeginArray();
@@ -105,12 +113,15 @@ void PutWordSplit(JsonWriter& json, const WordSplit& words, bool adds_space) {
     BeginType(json, "Digits");
     json.Add("individual_digits", true).EndObject();
   }
-  for (const std::string_view regex : words.regexes) {
+  const auto put_split = [&](std::string_view regex) {
     BeginType(json, "Split");
     json.Name("pattern").BeginObject().Add("Regex", regex).EndObject();
     json.Add("behavior", "Isolated").Add("invert", false).EndObject();
-  }
-  PutByteLevel(json, adds_space, words.regexes.empty());
+  };
+  for (const std::string_view regex : words.regexes) put_split(regex);
+  for (const std::string_view regex : vocabulary.regexes) put_split(regex);
+  const bool has_regexes = !words.regexes.empty() || !vocabulary.regexes.empty();
+  PutByteLevel(json, vocabulary.adds_word_space, !has_regexes);
   json.EndArray().EndObject();
 }
 
@@ -122,7 +133,7 @@ void PutByteLevelBpe(JsonWriter& json, const Vocabulary& vocabulary) {
   } else {
     json.Null();
   }
-  PutWordSplit(json, vocabulary.words, vocabulary.adds_word_space);
+  PutWordSplit(json, vocabulary);
   PutTemplate(json, vocabulary);
   json.Name("decoder");
   PutByteLevel(json, false, true);

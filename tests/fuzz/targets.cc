@@ -77,7 +77,7 @@ void Gguf(Bytes input) {
   ReadModelDefaults(path);
   ReadModelConfig(path);
   ReadTensors(Checkpoint(path));
-  for (const char* name : {"/tokenizer.json", "/tokenizer_config.json"}) GgufText(path + name);
+  for (const char* name : {"/tokenizer.json", "/tokenizer_config.json"}) MadeText(path + name);
 }
 
 void TokenizerJson(Bytes input) {
