@@ -46,7 +46,7 @@ void ByteRanks::AppendTo(Vocabulary* vocabulary, bool with_merges) const {
     vocabulary->tokens.push_back(vocabulary->Own(alphabet.Spell(bytes)));
   }
   if (!with_merges) return;
-  vocabulary->merge_pairs = MergesByRank(bytes_);
+  vocabulary->merge_pairs = MergesByRank(bytes_, path_);
   for (MergePair& merge : vocabulary->merge_pairs) {
     merge.left += first;
     merge.right += first;

@@ -82,7 +82,7 @@ Vocabulary ReadSentencePiece(const GgufFile& file, bool with_merges) {
   const bool adds_space = file.Bool("tokenizer.ggml.add_space_prefix").value_or(true);
   Vocabulary vocabulary = ReadSpaced(file, adds_space, AddsBos(file, true));
   vocabulary.scores = GgufScores(file, vocabulary);
-  if (with_merges) vocabulary.merge_pairs = MergesByScore(vocabulary);
+  if (with_merges) vocabulary.merge_pairs = MergesByScore(vocabulary, file.path());
   return vocabulary;
 }
 

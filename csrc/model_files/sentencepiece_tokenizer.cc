@@ -225,9 +225,10 @@ Vocabulary ReadSentencePieceTokenizer(const std::string& path, std::string conte
   if (layout == Layout::kT5)
     pieces.AddSentinels(settings.Integer("extra_ids", 100, 0, kMaxExtraIds));
   ReadSpaces(model, settings, layout, &vocabulary);
-  if (is_bpe && with_merges) vocabulary.merge_pairs = MergesByScore(vocabulary);
   AddTokensOfTypes(&vocabulary);
   settings.AddTokens(is_fairseq ? kMask : std::span<const FamilyToken>(), &vocabulary);
+  // Behind them, as some may take the places of pieces.
+  if (is_bpe && with_merges) vocabulary.merge_pairs = MergesByScore(vocabulary, path);
   if (layout == Layout::kPlain) {
     SurroundText(model, settings, &vocabulary);
   } else {

@@ -76,6 +76,9 @@ class TokenAdder {
       return;
     }
     while (vocabulary_.tokens.size() <= id) Append("", TokenType::kUnused);
+    // A piece may be a place that was kept free. Words and bytes are not.
+    const bool has_scores = !vocabulary_.scores.empty();
+    if (!has_scores && vocabulary_.type(id) == TokenType::kNormal) return Add(token);
     const auto replaced = ids_.find(vocabulary_.tokens[id]);
     if (replaced != ids_.end() && replaced->second == id) ids_.erase(replaced);
     vocabulary_.tokens[id] = vocabulary_.Own(token.content);

@@ -104,6 +104,16 @@ def test_models_of_sentencepiece(tmp_path: Path, what: str) -> None:
     check_refused(folder, "tokenizer.model", field, message)
 
 
+def test_pieces_of_too_many_merges(tmp_path: Path) -> None:
+    """Each piece is all of the ones before it and a letter: files of a size that grows little."""
+    runs = [
+        letter * size for letter in map(chr, range(0x4E00, 0x4E00 + 300)) for size in range(1, 171)
+    ]
+    pieces: list[Piece] = [*PIECES[:3], *((run, -float(i), NORMAL) for i, run in enumerate(runs))]
+    folder = write_folder(tmp_path, {"tokenizer.model": model_proto(pieces, model_type=BPE)})
+    check_refused(folder, "tokenizer.model", "merges", "more than 4000000 merges|take too long")
+
+
 def test_a_damaged_table_of_characters(tmp_path: Path) -> None:
     """Its form is that of the tokenizer.json, which is what refuses it."""
     content = normalizer((2, b"\x00\x01\x02\x03\x04"))

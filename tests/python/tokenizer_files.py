@@ -17,6 +17,8 @@ from tokenizer_kinds import some_texts
 from tokenizers import Tokenizer
 from tokenizers import pre_tokenizers as splits
 
+from mlc_native import tokenizers as ours
+
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 Piece = tuple[str, float, int]
 BYTE_TEXTS = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -34,6 +36,21 @@ def write_folder(folder: Path, files: Mapping[str, Any]) -> Path:
     return folder
 
 
+SPECIAL = ("<unk>", "<s>", "</s>", "<pad>", "<mask>", "<|", "[", "<0x", "<sep>")
+
+
+def plain_texts(count: int, seed: int = 3) -> list[str]:
+    """Texts without special tokens."""
+    texts = some_texts(seed, count)
+    return [text for text in texts if not any(token in text for token in SPECIAL)]
+
+
+def whole(tokenizer: ours.Tokenizer, text: str) -> list[int]:
+    """With the special tokens around it, also where the text has them."""
+    special = tokenizer.special_tokens
+    return [*special.front, *tokenizer.encode(text), *special.back]
+
+
 # ---- SentencePiece
 
 
@@ -48,16 +65,16 @@ def varint(value: int) -> bytes:
 
 def proto(fields: Iterable[tuple[int, Any]]) -> bytes:
     """A message in protobuf's wire format: integers, floats, and texts or bytes."""
-    content = b""
+    parts = []
     for number, value in fields:
         if isinstance(value, float):
-            content += varint(number << 3 | 5) + struct.pack("<f", value)
+            parts += [varint(number << 3 | 5), struct.pack("<f", value)]
         elif isinstance(value, int):
-            content += varint(number << 3) + varint(value)
+            parts += [varint(number << 3), varint(value)]
         else:
             data = value.encode() if isinstance(value, str) else value
-            content += varint(number << 3 | 2) + varint(len(data)) + data
-    return content
+            parts += [varint(number << 3 | 2), varint(len(data)), data]
+    return b"".join(parts)
 
 
 # The numbers of fields in sentencepiece_model.proto.
