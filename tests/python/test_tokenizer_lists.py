@@ -20,7 +20,17 @@ from tokenizer_files import (
     word_lists,
     write_folder,
 )
-from tokenizer_kinds import QWEN_2, TEKKEN, gpt_2, gpt_2_with_space, qwen_2, some_texts, tekken
+from tokenizer_kinds import (
+    LLAMA_3,
+    QWEN_2,
+    TEKKEN,
+    gpt_2,
+    gpt_2_with_space,
+    llama_3,
+    qwen_2,
+    some_texts,
+    tekken,
+)
 from tokenizers import Regex
 from tokenizers import pre_tokenizers as splits
 
@@ -77,6 +87,27 @@ def test_kimi(tmp_path: Path) -> None:
     assert tokenizer.vocab_size == first + 256
     assert "<|im_end|>" not in tokenizer.special_texts
     assert tokenizer.special_tokens.front == ()
+
+
+def test_llama_3(tmp_path: Path) -> None:
+    """Its tokenizer.model is a file of tiktoken."""
+    tokens = ranked_tokens(llama_3())
+    decoder = {str(len(tokens) + i): {"content": text, "special": True}
+               for i, text in enumerate(["<|begin_of_text|>", "<|end_of_text|>"])}  # fmt: skip
+    files = {
+        "tokenizer.model": tiktoken_file(tokens),
+        "config.json": {"model_type": "llama"},
+        "tokenizer_config.json": {
+            "added_tokens_decoder": decoder,
+            "bos_token": "<|begin_of_text|>",
+        },
+    }
+    tokenizer = Tokenizer(write_folder(tmp_path, files))
+    words = splits.Split(Regex(LLAMA_3), "isolated")
+    for text in plain_texts(200):
+        assert tokenizer.encode(text) == spell_by_rank(text, tokens, words), text
+    assert tokenizer.special_tokens.front == (len(tokens),)
+    assert tokenizer.encode("<|end_of_text|>") == [len(tokens) + 1]
 
 
 def test_ranks_that_leave_some_out(tmp_path: Path) -> None:
