@@ -7,6 +7,7 @@
 #include <system_error>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "support/error.h"
 
@@ -68,22 +69,23 @@ class TokenAdder {
   TokenAdder(const TokenAdder&) = delete;
   TokenAdder& operator=(const TokenAdder&) = delete;
 
-  // At this id, unless another one has the text.
-  void AddAt(size_t id, const NamedToken& token) {
-    if (token.content.empty()) return;
+  // At this id, unless another one has the text. Returns false if a word has the id.
+  bool AddAt(size_t id, const NamedToken& token) {
+    if (token.content.empty()) return true;
     if (const auto found = ids_.find(token.content); found != ids_.end()) {
       Mark(found->second, token);
-      return;
+      return true;
     }
     while (vocabulary_.tokens.size() <= id) Append("", TokenType::kUnused);
     // A piece may be a place that was kept free. Words and bytes are not.
     const bool has_scores = !vocabulary_.scores.empty();
-    if (!has_scores && vocabulary_.type(id) == TokenType::kNormal) return Add(token);
+    if (!has_scores && vocabulary_.type(id) == TokenType::kNormal) return false;
     const auto replaced = ids_.find(vocabulary_.tokens[id]);
     if (replaced != ids_.end() && replaced->second == id) ids_.erase(replaced);
     vocabulary_.tokens[id] = vocabulary_.Own(token.content);
     ids_.emplace(vocabulary_.tokens[id], id);
     Mark(id, token);
+    return true;
   }
 
   // Behind the others, unless one has the text. Flags that are known already stay.
@@ -221,7 +223,11 @@ std::optional<size_t> TokenizerSettings::IdOf(
 void TokenizerSettings::AddTokens(std::span<const FamilyToken> absent,
                                   Vocabulary* vocabulary) const {
   TokenAdder adder(vocabulary);
-  for (const auto& [id, token] : added_) adder.AddAt(static_cast<size_t>(id), token);
+  std::vector<const NamedToken*> displaced;
+  for (const auto& [id, token] : added_) {
+    if (!adder.AddAt(static_cast<size_t>(id), token)) displaced.push_back(&token);
+  }
+  for (const NamedToken* token : displaced) adder.Add(*token);
   for (const char* name : kSpecialNames) {
     const auto usual = std::ranges::find(absent, name, &FamilyToken::name);
     std::optional<NamedToken> token = Token(name);

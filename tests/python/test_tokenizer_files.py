@@ -248,3 +248,9 @@ def test_tokens_of_older_files(tmp_path: Path) -> None:
     assert tokenizer.encode("[PAD]<call>") == [size, size + 2]
     assert sorted(tokenizer.special_texts) == ["</s>", "<call>", "<s>", "<unk>", "[PAD]"]
     assert tokenizer.token_to_id("<think>") == size + 1
+    # tokenizer_config.json changes nothing of it, unless it has what newer files have.
+    for settings, expected in (({"pad_token": "<s>"}, [size, size + 2]), ({}, [size, size + 2])):
+        write_folder(tmp_path, {"tokenizer_config.json": settings})
+        assert Tokenizer(tmp_path).encode("[PAD]<call>") == expected
+    write_folder(tmp_path, {"tokenizer_config.json": {"added_tokens_decoder": {}}})
+    assert "[PAD]" not in Tokenizer(tmp_path).special_texts

@@ -68,7 +68,7 @@ def test_kimi(tmp_path: Path) -> None:
     first = len(tokens)
     named = {first: "[BOS]", first + 7: "<|im_end|>", first + 255: "[PAD]"}
     decoder = {str(i): {"content": text, "special": i != first + 7} for i, text in named.items()}
-    files = {
+    files: dict[str, Any] = {
         "tiktoken.model": tiktoken_file(tokens),
         "config.json": {"model_type": "deepseek_v3"},
         "tokenizer_config.json": {
@@ -85,6 +85,11 @@ def test_kimi(tmp_path: Path) -> None:
     assert tokenizer.encode(f"[BOS]<|im_end|>{reserved}[PAD]") == [
         first, first + 7, first + 8, first + 255]  # fmt: skip
     assert tokenizer.vocab_size == first + 256
+    # A word keeps its id, and the token that asks for it comes behind the others.
+    files["tokenizer_config.json"]["added_tokens_decoder"]["300"] = {"content": "<new>"}
+    other = Tokenizer(write_folder(tmp_path, files))
+    assert other.encode("[BOS]<new>[PAD]") == [first, first + 256, first + 255]
+    assert other.encode("the name") == tokenizer.encode("the name")
     assert "<|im_end|>" not in tokenizer.special_texts
     assert tokenizer.special_tokens.front == ()
 
