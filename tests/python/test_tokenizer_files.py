@@ -246,6 +246,8 @@ def test_tokens_of_older_files(tmp_path: Path) -> None:
     }
     tokenizer = Tokenizer(write_folder(tmp_path, files))
     assert tokenizer.encode("[PAD]<call>") == [size, size + 2]
+    # Also where its flag "normalized" would put a space in front of it.
+    assert tokenizer.encode("name[PAD]")[-1] == size
     assert sorted(tokenizer.special_texts) == ["</s>", "<call>", "<s>", "<unk>", "[PAD]"]
     assert tokenizer.token_to_id("<think>") == size + 1
     # tokenizer_config.json changes nothing of it, unless it has what newer files have.
