@@ -62,8 +62,8 @@ ByteRanks ReadRankLines(const std::string& path, std::string_view content) {
     const std::string place = "line " + std::to_string(number);
     const size_t space = line.find(' ');
     size_t rank = 0;
-    const std::string_view digits =
-        space == std::string_view::npos ? std::string_view() : line.substr(space + 1);
+    const std::string digits(space == std::string_view::npos ? std::string_view()
+                                                             : line.substr(space + 1));
     const char* digits_end = digits.data() + digits.size();
     const auto [rest, error] = std::from_chars(digits.data(), digits_end, rank);
     if (digits.empty() || error != std::errc() || rest != digits_end) {

@@ -64,8 +64,8 @@ struct Vocabulary {
   };
 
   Vocabulary() = default;
-  Vocabulary(Vocabulary&&) = default;  // keeps the places of `owned`
-  Vocabulary& operator=(Vocabulary&&) = default;
+  Vocabulary(Vocabulary&&) noexcept = default;  // keeps the places of `owned`
+  Vocabulary& operator=(Vocabulary&&) noexcept = default;
 
   TokenType type(size_t id) const {
     return types.empty() ? TokenType::kNormal : static_cast<TokenType>(types[id]);
