@@ -266,11 +266,12 @@ void BindConfig(nb::module_& m) {
       "{\"name\", \"type\", \"default\", \"choices\", \"doc\"} of each field of an engine config.");
   BindDevices(m);
   m.def("has_model_file", &HasModelFile, "path"_a, ReleaseGil(),
-        "Whether there is such a file, or a text of this path that is made of a GGUF file.");
+        "Whether there is such a file, or a text of this path that is made of other files.");
   m.def(
-      "gguf_text", [](const std::string& path) { return GgufText(path); }, "path"_a, ReleaseGil(),
-      "The text of x.gguf/config.json and other names, made of the file's metadata. None for the "
-      "path of a file, and for what does not exist. Raises LoadError.");
+      "made_text", [](const std::string& path) { return MadeText(path); }, "path"_a, ReleaseGil(),
+      "The text of a file that is not there, such as x.gguf/config.json, made of a GGUF file's "
+      "metadata or of a folder's tokenizer in another form. None for the path of a file, and for "
+      "what does not exist. Raises LoadError.");
 }
 
 }  // namespace mlc_native::bindings

@@ -5,9 +5,11 @@
 #include <system_error>
 #include <vector>
 
+#include "model_files/folder_tokenizer.h"
 #include "model_files/gguf_config.h"
 #include "model_files/gguf_parts.h"
 #include "model_files/gguf_tokenizer.h"
+#include "model_files/write_tokenizer.h"
 #include "support/error.h"
 
 namespace mlc_native {
@@ -16,6 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kTokenizer[] = "tokenizer.json";
+constexpr char kTokenizerConfig[] = "tokenizer_config.json";
+constexpr char kTekkenConfig[] =
+    R"({"bos_token":"<s>","eos_token":"</s>","unk_token":"<unk>","pad_token":"<pad>"})";
 constexpr std::string_view kGguf = ".gguf";
 
 bool IsFile(const fs::path& path) {
@@ -59,6 +64,18 @@ std::string GgufBehind(const fs::path& path) {
   return IsThere(path) ? "" : GgufOf(path.parent_path().string());
 }
 
+// Whether the path is that of the tokenizer.json of a folder with a tokenizer in another form.
+bool IsOfFolderTokenizer(const fs::path& path) {
+  const std::string folder = path.parent_path().string();
+  return path.filename() == kTokenizer && HasFolderTokenizer(folder);
+}
+
+// The same of a tokenizer_config.json, which Mistral's own form does without.
+bool IsOfTekken(const fs::path& path) {
+  return path.filename() == kTokenizerConfig && !IsThere(path.parent_path() / kTokenizer) &&
+         IsFile(path.parent_path() / "tekken.json");
+}
+
 }  // namespace
 
 std::string GgufOf(const std::string& model) {
@@ -78,27 +95,34 @@ bool IsMlcFolder(const std::string& folder) {
 bool HasModelFile(const std::string& path) {
   if (IsThere(path)) return true;
   const std::string gguf = GgufBehind(path);
-  if (gguf.empty()) return false;
+  if (gguf.empty()) return IsOfFolderTokenizer(path) || IsOfTekken(path);
   const std::string name = fs::path(path).filename().string();
   if (name == kTokenizer) return HasGgufTokenizer(GgufFile(gguf));
-  return name == "config.json" || name == "tokenizer_config.json";
+  return name == "config.json" || name == kTokenizerConfig;
 }
 
-std::optional<std::string> GgufText(const std::string& path, std::string_view skipped_list) {
+std::optional<std::string> MadeText(const std::string& path, std::string_view skipped_list) {
   const std::string gguf = GgufBehind(path);
-  if (gguf.empty()) return std::nullopt;
+  const bool with_merges = skipped_list != "merges";
+  if (gguf.empty()) {
+    if (IsThere(path)) return std::nullopt;
+    if (IsOfTekken(path)) return kTekkenConfig;
+    if (!IsOfFolderTokenizer(path)) return std::nullopt;
+    return WriteTokenizerJson(
+        ReadFolderTokenizer(fs::path(path).parent_path().string(), with_merges));
+  }
   const std::string name = fs::path(path).filename().string();
   if (name == "config.json") return GgufConfigJson(GgufParts(gguf));
   const GgufFile file(gguf);
-  if (name == "tokenizer_config.json") return GgufTokenizerConfigJson(file);
+  if (name == kTokenizerConfig) return GgufTokenizerConfigJson(file);
   if (name == kTokenizer && HasGgufTokenizer(file)) {
-    return GgufTokenizerJson(file, skipped_list != "merges");
+    return WriteTokenizerJson(ReadGgufTokenizer(file, with_merges));
   }
   return std::nullopt;
 }
 
 ConfigFields ReadModelFile(const std::string& path, std::string_view skipped_list) {
-  if (const std::optional<std::string> text = GgufText(path, skipped_list)) {
+  if (const std::optional<std::string> text = MadeText(path, skipped_list)) {
     return ConfigFields::ParseFile(path, *text, skipped_list);
   }
   return ConfigFields::ReadFile(path, skipped_list);

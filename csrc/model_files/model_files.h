@@ -1,8 +1,10 @@
-// The files of a model folder, and what a GGUF file says in their place.
+// The files of a model folder, and the texts that stand for files which are not there.
 //
 // A GGUF file is like a folder: the path of the file (x.gguf), or of a folder that holds one
 // instead of a config.json, followed by "/config.json", "/tokenizer.json" or
-// "/tokenizer_config.json" names the text that is made of its metadata. Pure; any thread.
+// "/tokenizer_config.json" names the text that is made of its metadata. "/tokenizer.json" of a
+// folder that has a tokenizer in another form names the text that is made of its files, and
+// "/tokenizer_config.json" of one with tekken.json what that form always says. Pure; any thread.
 #pragma once
 
 #include <optional>
@@ -19,15 +21,15 @@ namespace mlc_native {
 // models.
 MLC_NATIVE_PRIVATE_API std::string GgufOf(const std::string& model);
 
-// Whether the path names such a text, or a file.
+// Whether the path names such a text, or a file. Of a text, that it can be made is not said.
 MLC_NATIVE_PRIVATE_API bool HasModelFile(const std::string& path);
 
 // Whether the folder has MLC-LLM's form: mlc-chat-config.json, and no config.json.
 MLC_NATIVE_PRIVATE_API bool IsMlcFolder(const std::string& folder);
 
-// The text, which is no file; nullopt: the path is not one of a GGUF file. Throws LoadError. Lists
+// The text, which is no file; nullopt: the path names a file, or nothing. Throws LoadError. Lists
 // named `skipped_list` may be left out.
-MLC_NATIVE_PRIVATE_API std::optional<std::string> GgufText(const std::string& path,
+MLC_NATIVE_PRIVATE_API std::optional<std::string> MadeText(const std::string& path,
                                                            std::string_view skipped_list = {});
 
 // ConfigFields::ReadFile, for both.

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "support/byte_level.h"
 #include "support/error.h"
 #include "support/utf8.h"
-#include "tokenizer/token_decoder.h"
 
 namespace mlc_native {
 
@@ -39,9 +39,9 @@ BpeModel::BpeModel(std::shared_ptr<const TokenIds> vocab, const std::vector<Merg
 
 void BpeModel::ReadByteTokens() {
   const ByteLevelAlphabet alphabet;
-  for (char32_t c = 0; c < 0x144; ++c) {
-    const int byte = alphabet.ByteOf(c);
-    if (byte >= 0) AppendCodePoint(c, &alphabet_[byte]);
+  for (int byte = 0; byte < 256; ++byte) {
+    const char character = static_cast<char>(byte);
+    alphabet_[byte] = alphabet.Spell({&character, 1});
   }
   for (int place = 0; place < kNumPlaces; ++place) {
     for (int byte = 0; byte < 256; ++byte) {

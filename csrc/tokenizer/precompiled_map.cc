@@ -1,5 +1,6 @@
 #include "tokenizer/precompiled_map.h"
 
+#include "support/base64.h"
 #include "support/error.h"
 #include "support/utf8.h"
 #include "tokenizer/unicode.h"
@@ -12,25 +13,6 @@ constexpr size_t kUnitBytes = 4;
 
 [[noreturn]] void DamagedMap() {
   throw LoadError("tokenizer.json", "tokenizer.json: \"precompiled_charsmap\" is damaged");
-}
-
-std::string DecodeBase64(std::string_view text) {
-  static constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  while (text.ends_with('=')) text.remove_suffix(1);
-  std::string bytes;
-  uint32_t bits = 0;
-  int num_bits = 0;
-  for (char c : text) {
-    const size_t digit = kDigits.find(c);
-    if (digit == std::string_view::npos) DamagedMap();
-    bits = bits << 6 | static_cast<uint32_t>(digit);
-    num_bits += 6;
-    if (num_bits < 8) continue;
-    num_bits -= 8;
-    bytes.push_back(static_cast<char>(bits >> num_bits));
-  }
-  return bytes;
 }
 
 uint32_t ReadUnit(std::string_view bytes) {
@@ -77,8 +59,9 @@ bool JoinsCluster(char32_t before, char32_t after) {
 }  // namespace
 
 PrecompiledMap::PrecompiledMap(std::string_view base64) {
-  const std::string bytes = DecodeBase64(base64);
-  if (bytes.size() < kUnitBytes) DamagedMap();
+  const std::optional<std::string> decoded = FromBase64(base64);
+  if (!decoded || decoded->size() < kUnitBytes) DamagedMap();
+  const std::string& bytes = *decoded;
   const size_t size = ReadUnit(bytes);
   if (size % kUnitBytes != 0 || size == 0 || size > bytes.size() - kUnitBytes) DamagedMap();
   const std::string_view units = std::string_view(bytes).substr(kUnitBytes, size);

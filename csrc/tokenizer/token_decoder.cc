@@ -97,15 +97,6 @@ struct StepRunner {
 
 }  // namespace
 
-ByteLevelAlphabet::ByteLevelAlphabet() {
-  bytes_.fill(-1);
-  char32_t next = 0x100;
-  for (int byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
-    bytes_[printable ? static_cast<char32_t>(byte) : next++] = static_cast<int16_t>(byte);
-  }
-}
-
 TokenTooLong::TokenTooLong()
     : std::runtime_error("has a token that decodes to more than " + std::to_string(kMaxTokenBytes) +
                          " bytes, which is the limit") {}

@@ -6,7 +6,6 @@
 // (BPEDecoder, CTC) are not supported, because their text could not be streamed.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -14,22 +13,9 @@
 #include <variant>
 #include <vector>
 
+#include "support/byte_level.h"
+
 namespace mlc_native {
-
-// GPT-2's map from characters to bytes. Printable Latin-1 characters stand for themselves; the
-// other 68 bytes are U+0100 and the following characters, in order (bytes_to_unicode in
-// openai/gpt-2, src/encoder.py).
-class ByteLevelAlphabet {
- public:
-  ByteLevelAlphabet();
-  // Returns -1 if the character stands for no byte.
-  int ByteOf(char32_t code_point) const {
-    return code_point < bytes_.size() ? bytes_[code_point] : -1;
-  }
-
- private:
-  std::array<int16_t, 0x144> bytes_;
-};
 
 // The longest known token has 2 KB. A chain of Replace steps can double a token with each step.
 inline constexpr size_t kMaxTokenBytes = size_t{64} << 10;

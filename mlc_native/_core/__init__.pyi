@@ -175,12 +175,12 @@ def resolve_device(device: str, model_lib: str = '') -> str:
 
 def has_model_file(path: str) -> bool:
     """
-    Whether there is such a file, or a text of this path that is made of a GGUF file.
+    Whether there is such a file, or a text of this path that is made of other files.
     """
 
-def gguf_text(path: str) -> str | None:
+def made_text(path: str) -> str | None:
     """
-    The text of x.gguf/config.json and other names, made of the file's metadata. None for the path of a file, and for what does not exist. Raises LoadError.
+    The text of a file that is not there, such as x.gguf/config.json, made of a GGUF file's metadata or of a folder's tokenizer in another form. None for the path of a file, and for what does not exist. Raises LoadError.
     """
 
 class Request:

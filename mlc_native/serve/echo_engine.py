@@ -28,6 +28,7 @@ from mlc_native.serve.echo_settings import (
     refuse_unserved,
     reported_settings,
 )
+from mlc_native.support.regular_file import has_file
 
 _SIZES = {
     "max_num_sequence": 32,
@@ -253,7 +254,7 @@ class EchoEngine:
         complete = json.loads(_core.check_engine_config(engine_config_json))
         complete |= {name: given.get(name) or size for name, size in _SIZES.items()}
         path = Path(given["model"]) / "tokenizer.json"
-        table = _core.TokenTable.from_tokenizer_json(str(path)) if path.is_file() else None
+        table = _core.TokenTable.from_tokenizer_json(str(path)) if has_file(path) else None
         with self._changed:
             self._abort(list(self._echoes))
             self._clear_counters()

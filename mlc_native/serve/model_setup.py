@@ -16,13 +16,7 @@ from typing import Any, Literal
 
 from mlc_native import _core
 from mlc_native.conversation import ChatTemplate, load_chat_template
-from mlc_native.errors import (
-    ModelLibraryNotFound,
-    ModelNotLoaded,
-    invalid_config,
-    load_error,
-    shown,
-)
+from mlc_native.errors import ModelLibraryNotFound, ModelNotLoaded, invalid_config, shown
 from mlc_native.protocol.conversation_protocol import Conversation
 from mlc_native.protocol.mlc_chat_config import MLCChatConfig
 from mlc_native.serve.adapters import AdapterNames, resolved_adapters
@@ -41,7 +35,6 @@ from mlc_native.serve.images.mmproj.find import image_encoder
 from mlc_native.serve.load_report import LoadSummary
 from mlc_native.serve.pair_prompts import PairPrompts
 from mlc_native.support.cuda_build import CudaBuildError, cuda_library
-from mlc_native.support.git_lfs import refuse_lfs_pointer
 from mlc_native.support.json_file import read_text
 from mlc_native.support.model_source import resolve_model
 from mlc_native.support.regular_file import MAX_TEMPLATE_BYTES, has_file
@@ -141,13 +134,15 @@ def load_tokenizer(
 ) -> tuple[Tokenizer | None, ChatTemplate | None]:
     """Returns the tokenizer and chat template of a model folder; None for a missing one.
 
+    A folder without tokenizer.json may have the tokenizer in another form (``MadeText`` in
+    csrc/model_files/model_files.h).
+
     The template of the model's authors (tokenizer_config.json, chat_template.jinja), if there is
     one, renders the messages, because the ``conv_template`` of an MLC folder cannot show tools. The
     stop strings of a ``conv_template`` end answers in either case. ``chat_template`` is the setting
     of this name, and ``trust_regexes`` is ``trust_tokenizer_regexes``.
     """
     if not has_file(folder / "tokenizer.json"):
-        _refuse_other_tokenizers(folder)
         return None, None
     tokenizer = Tokenizer(folder, trust_regexes=trust_regexes)
     source = None if chat_template is None else _template_source(chat_template)
@@ -178,31 +173,6 @@ def _template_source(setting: str) -> str:
             f"{shown(setting)}, which is neither",
         )
     return read_text(path, MAX_TEMPLATE_BYTES)
-
-
-# Of SentencePiece, also as DeBERTa and XLM-RoBERTa call it, and of byte-level BPE as GPT-2 and OPT
-# have it on the hub.
-_OTHER_TOKENIZERS = (
-    *(("tokenizer.model",), ("spm.model",), ("sentencepiece.bpe.model",)),
-    ("vocab.json", "merges.txt"),
-)
-
-
-def _refuse_other_tokenizers(folder: Path) -> None:
-    """Raises LoadError for a folder whose only tokenizer is in files of another form."""
-    found = [
-        names for names in _OTHER_TOKENIZERS if all((folder / name).exists() for name in names)
-    ]
-    if not found:
-        return
-    for name in found[0]:
-        refuse_lfs_pointer(folder / name)
-    raise load_error(
-        "tokenizer.json",
-        f"{folder} has {', '.join(found[0])} and no tokenizer.json, which is what is read; write "
-        'it with: python -c "from transformers import AutoTokenizer as T; '
-        f"T.from_pretrained('{folder}').save_pretrained('{folder}')\"",
-    )
 
 
 def parse_default_config(engine_config: EngineConfig | None, model_lib: str | None) -> EngineConfig:

@@ -19,7 +19,11 @@ _DEMO_FOLDERS = {
 }
 _HUB_PREFIX = "HF://"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
-_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.bin"]
+# The last ones are those of tokenizers without tokenizer.json.
+_HUB_FILES = [
+    *("*.json", "*.safetensors", "*.jinja", "*.bin"),
+    *("*.model", "*.tiktoken", "merges.txt", "vocab.txt"),
+]
 HUB_TIMEOUT_S = 2.0  # for the hub's first answer
 _ADAPTER_FILES = ["adapter_config.json", "adapter_model.safetensors"]
 _ARTICLES = {"model": "a model", "adapter": "an adapter"}

@@ -3,7 +3,8 @@
 They are regular files: a FIFO, a socket, a device or a folder of that name is an error, so neither
 opening nor reading ever waits for another process.
 
-A GGUF file is like a folder: ``x.gguf/config.json`` is a text that is made of its metadata.
+A GGUF file is like a folder: ``x.gguf/config.json`` is a text that is made of its metadata. So is
+``tokenizer.json`` of a folder that has a tokenizer in another form.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def has_file(path: Path) -> bool:
 
 def read_bytes(path: Path, max_bytes: int) -> bytes:
     """The content of a file. Raises LoadError, also for a file of more than ``max_bytes``."""
-    text = _core.gguf_text(str(path))
+    text = _core.made_text(str(path))
     if text is not None:
         return text.encode("utf-8")
     with open_regular(path) as file:

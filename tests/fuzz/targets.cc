@@ -77,7 +77,7 @@ void Gguf(Bytes input) {
   ReadModelDefaults(path);
   ReadModelConfig(path);
   ReadTensors(Checkpoint(path));
-  for (const char* name : {"/tokenizer.json", "/tokenizer_config.json"}) GgufText(path + name);
+  for (const char* name : {"/tokenizer.json", "/tokenizer_config.json"}) MadeText(path + name);
 }
 
 void TokenizerJson(Bytes input) {
@@ -90,6 +90,36 @@ void TokenizerJson(Bytes input) {
   if (encoder != nullptr) encoder->Encode(kText, &ids);
   const auto tokenizer = Tokenizer::FromTokenizerJson(path, &reason);
   if (tokenizer != nullptr) tokenizer->Decode(tokenizer->Encode(kText), false);
+}
+
+// Folders without tokenizer.json: the first byte chooses the form, and a file of it is the rest.
+void TokenizerFiles(Bytes input) {
+  struct Form {
+    std::string folder, file, family;
+  };
+  static const std::vector<Form> forms = {
+      {"spm", "tokenizer.model", R"({"model_type": "llama"})"},
+      {"xlmr", "sentencepiece.bpe.model", R"({"model_type": "xlm-roberta"})"},
+      {"ranks", "qwen.tiktoken", R"({"model_type": "qwen"})"},
+      {"tekken", "tekken.json", "{}"},
+      {"words", "vocab.txt", R"({"model_type": "bert"})"},
+      {"merges", "merges.txt", R"({"model_type": "gpt2"})"},
+      {"settings", "tokenizer_config.json", R"({"model_type": "bert"})"},
+  };
+  if (input.empty()) return;
+  const Form& form = forms[input[0] % forms.size()];
+  Write(form.folder + "/config.json", form.family);
+  if (form.folder == "merges") {
+    Write("merges/vocab.json", R"({"a": 0, "b": 1, "ab": 2, "aba": 3, "<|endoftext|>": 4})");
+  } else if (form.folder == "settings") {
+    Write("settings/vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n##b\n");
+  }
+  Write(form.folder + '/' + form.file, TextOf(input).substr(1));
+  const std::string path = Folder().file(form.folder + "/tokenizer.json");
+  TokenTable::FromTokenizerJson(path);
+  std::string reason;
+  const auto tokenizer = Tokenizer::FromTokenizerJson(path, &reason);
+  if (tokenizer != nullptr) tokenizer->Encode("Hello, 12 w\xC3\xB6rlds!\n");
 }
 
 // The tokens of "<s>" and of all bytes, and of some pairs.
@@ -263,6 +293,7 @@ std::span<const Target> Targets() {
       {"tensor_cache", TensorCache},
       {"gguf", Gguf},
       {"tokenizer_json", TokenizerJson},
+      {"tokenizer_files", TokenizerFiles},
       {"model_config", ModelConfigJson},
       {"engine_json", EngineJson},
       {"schema", Schema},

@@ -39,6 +39,7 @@ _JSON_FILES = (
     _INDEX,
 )
 _FILES = (*_JSON_FILES, "chat_template.jinja", _WEIGHTS, "mlc-chat-config.json")
+_OTHER_TOKENIZERS = ("tokenizer.model", "tiktoken.model", "tekken.json", "vocab.txt")
 # In this child, set by ``_prepared``.
 _state: dict[str, Path] = {}
 
@@ -67,7 +68,7 @@ def _json_cases() -> Iterator[tuple[str, str, Damage]]:
             yield "config.json", f"{field} is {what}", _editor(_setter(field, value))
 
 
-def _writer(text: str) -> Damage:
+def _writer(text: bytes | str) -> Damage:
     return lambda path: write(path, text)
 
 
@@ -144,6 +145,32 @@ def _tokenizer_cases() -> Iterator[tuple[str, str, Damage]]:
     }
     for what, edit in edits.items():
         yield "tokenizer.json", what, _editor(edit)
+
+
+def _other_tokenizer_cases() -> Iterator[tuple[str, str, Damage]]:
+    """Files that stand for a tokenizer.json, which is not there."""
+
+    def alone(damage: Damage) -> Damage:
+        def on_file(path: Path) -> None:
+            (path.parent / "tokenizer.json").unlink()
+            damage(path)
+
+        return on_file
+
+    piece = b"\x0a\x03\x0a\x01a"
+    texts: dict[str, bytes] = {
+        "a piece": piece,
+        "a million pieces": piece * 10**6,
+        "a length of 2^64 - 1": b"\x0a" + b"\xff" * 9 + b"\x01",
+        "a rank of 2^40": b"YQ== 1099511627776\n",
+        "a million ranks": b"".join(b"YQ== %d\n" % rank for rank in range(10**6)),
+        "a line of a megabyte": b"a" * 10**6,
+    }
+    for name in _OTHER_TOKENIZERS:
+        for what, kind in file_kinds().items():
+            yield name, what, alone(kind)
+        for what, text in {**texts, **json_texts()}.items():
+            yield name, what, alone(_writer(text))
 
 
 # ----------------------------------------------------------------------------------- of weights
@@ -300,6 +327,7 @@ def _damages() -> Iterator[tuple[str, str, Damage]]:
             yield name, what, _edited(edit)
     yield from _json_cases()
     yield from _tokenizer_cases()
+    yield from _other_tokenizer_cases()
     yield from _weights_cases()
     yield from _index_cases()
     yield from _cache_cases()

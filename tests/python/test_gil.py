@@ -32,7 +32,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    text = _core.gguf_text(f"{path}/tokenizer.json")
+    text = _core.made_text(f"{path}/tokenizer.json")
     assert text is not None
     (path.parent / "tokenizer.json").write_text(text, encoding="utf-8")
     return path
@@ -66,7 +66,7 @@ def another_runs(call: Callable[[], object]) -> bool:
 
 CALLS: dict[str, Callable[[Path], object]] = {
     "has_model_file": lambda model: _core.has_model_file(f"{model}/tokenizer.json"),
-    "gguf_text": lambda model: _core.gguf_text(f"{model}/tokenizer.json"),
+    "made_text": lambda model: _core.made_text(f"{model}/tokenizer.json"),
     "TokenTable": lambda model: _core.TokenTable.from_tokenizer_json(
         str(model.parent / "tokenizer.json")
     ),

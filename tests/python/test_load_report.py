@@ -257,24 +257,19 @@ def test_git_lfs_pointers(folder: Path, name: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_a_tokenizer_of_sentencepiece(folder: Path) -> None:
-    (folder / "tokenizer.json").unlink()
-    (folder / "tokenizer.model").write_bytes(b"\x0a\x0e")
-    with pytest.raises(LoadError, match=r"no tokenizer\.json.*AutoTokenizer") as error:
-        MLCEngine(str(folder), "cpu")
-    assert error.value.field == "tokenizer.json"
-    (folder / "tokenizer.model").write_text(LFS_POINTER)
-    with pytest.raises(LoadError, match="git-lfs"):
-        MLCEngine(str(folder), "cpu")
-
-
-def test_a_tokenizer_of_the_first_byte_level_models(folder: Path) -> None:
-    """GPT-2's and OPT's files of the hub; a vocabulary alone is of no known kind."""
+def test_a_damaged_tokenizer_in_another_form(folder: Path) -> None:
+    """A vocabulary without merges is of no known kind."""
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.json").write_text('{"a": 0}')
     MLCEngine(str(folder), "cpu").terminate()
     (folder / "merges.txt").write_text("#version: 0.2\n")
-    with pytest.raises(LoadError, match=r"has vocab\.json, merges\.txt and no .*AutoTokenizer"):
+    with pytest.raises(LoadError, match=r'vocab\.json: .* "llama" .* a tokenizer\.json is needed'):
+        MLCEngine(str(folder), "cpu")
+    (folder / "tokenizer.model").write_bytes(b"\x0a\x0e")
+    with pytest.raises(LoadError, match=r"tokenizer\.model: .* of 14 bytes, but only 0 are left"):
+        MLCEngine(str(folder), "cpu")
+    (folder / "tokenizer.model").write_text(LFS_POINTER)
+    with pytest.raises(LoadError, match=r"tokenizer\.model.* git-lfs"):
         MLCEngine(str(folder), "cpu")
 
 

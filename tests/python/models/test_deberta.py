@@ -318,11 +318,3 @@ def test_texts_and_pairs_have_the_ids_of_transformers(kind: str, tmp_path: Path)
         assert [each.score for each in found] == pytest.approx(want, rel=1e-4, abs=1e-5)
         first = engine.rerank(query, documents).results[0]
         assert first.index == int(np.argmax(want))
-
-
-@pytest.mark.parametrize("name", ["spm.model", "sentencepiece.bpe.model"])
-def test_a_folder_with_a_model_of_sentencepiece_alone(name: str, tmp_path: Path) -> None:
-    folder = make_encoder("deberta", tmp_path)
-    (folder / name).write_bytes(b"not read")
-    with pytest.raises(LoadError, match=f"{name} and no tokenizer.json.*AutoTokenizer"):
-        MLCEngine(folder, "cpu", **SETTINGS)

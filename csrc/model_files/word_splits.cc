@@ -1,9 +1,9 @@
 // The names of pre-tokenizers that converters write, and the expressions of the tokenizer.json that
 // each was taken from.
+#include "model_files/word_splits.h"
+
 #include <algorithm>
 #include <iterator>
-
-#include "model_files/gguf_tokenizer.h"
 
 namespace mlc_native {
 namespace {
@@ -46,30 +46,28 @@ constexpr std::string_view kFalconWords[] = {
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
     R"([0-9][0-9][0-9])"};
 
-constexpr GgufPreTokenizer kGpt2{};
+constexpr WordSplit kGpt2{};
 // Of GPT-NeoX and what is made from it.
-constexpr GgufPreTokenizer kGptNeoX{.composes = true};
-constexpr GgufPreTokenizer kGpt2Digits{.single_digits = true};
-constexpr GgufPreTokenizer kCommandR{.single_digits = true, .composes = true};
-constexpr GgufPreTokenizer kLlama3{
-    .regexes = kLlama3Words, .ignore_merges = true, .adds_bos = true};
-constexpr GgufPreTokenizer kLlama3Spelled{.regexes = kLlama3Words};
-constexpr GgufPreTokenizer kLlama3Whole{.regexes = kLlama3Words, .ignore_merges = true};
-constexpr GgufPreTokenizer kQwen2{.regexes = kQwen2Words, .composes = true};
-constexpr GgufPreTokenizer kQwen35{.regexes = kQwen35Words, .composes = true};
-constexpr GgufPreTokenizer kStableLm2{.regexes = kQwen2Words};
-constexpr GgufPreTokenizer kTekken{
-    .regexes = kTekkenWords, .ignore_merges = true, .adds_bos = true};
-constexpr GgufPreTokenizer kGpt4o{.regexes = kGpt4oWords};
-constexpr GgufPreTokenizer kKimi{.regexes = kKimiWords};
-constexpr GgufPreTokenizer kSeed{.regexes = kSeedWords};
-constexpr GgufPreTokenizer kFalcon{.regexes = kFalconWords};
-constexpr GgufPreTokenizer kDeepSeek{.regexes = kDeepSeekWords};
-constexpr GgufPreTokenizer kDeepSeekV3{.regexes = kDeepSeekV3Words};
+constexpr WordSplit kGptNeoX{.composes = true};
+constexpr WordSplit kGpt2Digits{.single_digits = true};
+constexpr WordSplit kCommandR{.single_digits = true, .composes = true};
+constexpr WordSplit kLlama3{.regexes = kLlama3Words, .ignore_merges = true, .adds_bos = true};
+constexpr WordSplit kLlama3Spelled{.regexes = kLlama3Words};
+constexpr WordSplit kLlama3Whole{.regexes = kLlama3Words, .ignore_merges = true};
+constexpr WordSplit kQwen2{.regexes = kQwen2Words, .composes = true};
+constexpr WordSplit kQwen35{.regexes = kQwen35Words, .composes = true};
+constexpr WordSplit kStableLm2{.regexes = kQwen2Words};
+constexpr WordSplit kTekken{.regexes = kTekkenWords, .ignore_merges = true, .adds_bos = true};
+constexpr WordSplit kGpt4o{.regexes = kGpt4oWords};
+constexpr WordSplit kKimi{.regexes = kKimiWords};
+constexpr WordSplit kSeed{.regexes = kSeedWords};
+constexpr WordSplit kFalcon{.regexes = kFalconWords};
+constexpr WordSplit kDeepSeek{.regexes = kDeepSeekWords};
+constexpr WordSplit kDeepSeekV3{.regexes = kDeepSeekV3Words};
 
 struct Named {
   std::string_view name;
-  const GgufPreTokenizer& words;
+  const WordSplit& words;
 };
 constexpr Named kNamed[] = {
     {"gpt-2", kGpt2},
@@ -113,12 +111,12 @@ constexpr Named kNamed[] = {
 
 }  // namespace
 
-const GgufPreTokenizer* FindGgufPreTokenizer(std::string_view name) {
+const WordSplit* FindWordSplit(std::string_view name) {
   const auto* found = std::ranges::find(kNamed, name, &Named::name);
   return found == std::end(kNamed) ? nullptr : &found->words;
 }
 
-std::string GgufPreTokenizerList() {
+std::string WordSplitList() {
   std::string list;
   for (const Named& named : kNamed) {
     list += (list.empty() ? "" : ", ") + std::string(named.name);
