@@ -198,7 +198,7 @@ class Transformer : public Model {
   KvStorage kv_;
   std::vector<RopeTable> ropes_;
   std::vector<float> query_scales_;  // by position; empty: none
-// By layer: what q and k are multiplied by (key_balance.h); empty: nothing is.
+  // By layer: what q and k are multiplied by (key_balance.h); empty: nothing is.
   std::vector<std::vector<float>> balances_;
   TensorStorage workspace_;
   int64_t num_positions_ = 0;  // of the rope tables
