@@ -48,6 +48,7 @@ def texts_of(model: Path, num_tokens: int) -> list[Text]:
     texts = []
     for source in SOURCES:
         tokens = tokenizer.encode((ROOT / source).read_text())[:num_tokens]
+        tokens = tokenizer.special_tokens.around(tokens)
         texts.append(Text(tokens, np.arange(len(tokens)) >= UNSCORED))
     return texts
 
