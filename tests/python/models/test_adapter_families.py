@@ -33,6 +33,8 @@ LAYER = re.compile(r"(^|\.)(layers|h|blocks)\.\d+\.")
 OF_OTHER_MODELS = re.compile(r"visual|vision|audio")  # of images and sounds
 # Whose checkpoints have matrices as [in, out].
 TRANSPOSED = {"tiny-gpt2"}
+# Whose files name other modules than transformers, and so adapters, do.
+OTHER_NAMES = {"tiny-deepseek_v4"}
 # Modules of layers that adapters cannot change, by the end of their names.
 REFUSED = re.compile(
     r"\.experts\.\d+\.\w+$"
@@ -53,6 +55,8 @@ def single_threaded_reference() -> Iterator[None]:
 
 @pytest.mark.parametrize("like", FAMILIES)
 def test_a_family(like: str, tmp_path: Path) -> None:
+    if like in OTHER_NAMES:
+        pytest.skip("no adapter of transformers fits: docs/adapters.md")
     path = make_checkpoint(like, tmp_path / "model")
     settings = {"fan_in_fan_out": like in TRANSPOSED, "r": 4}
     modules = [
