@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
+#include <vector>
 
 #include "models/key_balance.h"
 #include "models/transformer.h"
@@ -34,18 +36,13 @@ void Transformer::BalanceKeys() {
   const int64_t width = config_.Widest([&](const LayerConfig& layer) {
     return config_.attention_gates_size(layer) + config_.qkv_size(layer);
   });
-  const size_t workspace_bytes =
-      kernels::AlignUp(kernels::LinearInputBytes(kBalanceRows, config_.hidden_size));
-  const auto floats = static_cast<size_t>(kBalanceRows * (config_.hidden_size + width));
-  TensorStorage storage(workspace_bytes + floats * sizeof(float) + kernels::kLinearReadsBehind,
-                        "kv_cache_dtype");
-  void* const workspace = storage.data();
-  auto* const rows = reinterpret_cast<float*>(storage.data() + workspace_bytes);
-  const Activations x{rows, config_.hidden_size};
-  float* const qkv = rows + kBalanceRows * config_.hidden_size;
+  const TensorStorage workspace(kernels::LinearWorkspaceBytes(kBalanceRows, config_.hidden_size),
+                                "kv_cache_dtype");
+  std::vector<float> rows(static_cast<size_t>(kBalanceRows * config_.hidden_size));
+  std::vector<float> qkv(static_cast<size_t>(kBalanceRows * width));
 
   std::vector<std::vector<float>> balances(config_.layers.size());  // of keys
-  balances_.resize(config_.layers.size());
+  std::vector<std::vector<float>> scales(config_.layers.size());
   for (size_t i = 0; i < config_.layers.size(); ++i) {
     const LayerConfig& layer = config_.layers[i];
     if (!layer.attends()) continue;
@@ -58,13 +55,16 @@ void Transformer::BalanceKeys() {
                           : config_.ropes[static_cast<size_t>(layer.rope)].rotary_dim,
         .interleaved = config_.arch->interleaved_rope};
     if (layer.has_own_kv()) {
-      FillRandomly(i, {x.data, static_cast<size_t>(kBalanceRows * x.width)});
-      balances[i] = BalanceOf(LargestKeys(i, x, {qkv, width}, workspace), heads);
+      FillRandomly(i, rows);
+      const std::vector<float> largest =
+          LargestKeys(i, {rows.data(), config_.hidden_size}, {qkv.data(), width}, workspace.data());
+      balances[i] = BalanceOf(largest, heads);
     } else {
       balances[i] = balances[static_cast<size_t>(layer.kv_source)];
     }
-    balances_[i] = BalancingScales(balances[i], heads);
+    scales[i] = BalancingScales(balances[i], heads);
   }
+  balances_ = std::move(scales);
 }
 
 std::vector<float> Transformer::LargestKeys(size_t layer, const Activations& x,
