@@ -33,9 +33,12 @@ class Status:
         return JSONResponse(described.get(name) or described[model.name])
 
     async def health(self, _request: Request) -> Response:
-        """GET /health: 503 when an engine has ended or is stuck in a step."""
+        """GET /health: 503 until all models have been loaded, as scripts that wait for vLLM or
+        llama-server expect it, and when an engine has ended or is stuck in a step."""
         for model in self._state.models.all:
-            if model.engine is None or model.max_model_len is None:  # it loads
+            if model.engine is None:
+                raise loading_error()
+            if model.max_model_len is None:  # it is loaded again
                 continue
             problem = await self._state.health.problem(model.engine)
             if problem is not None:

@@ -222,13 +222,15 @@ def test_not_ready_while_the_model_loads(serve: Any) -> None:
     server = serve(answer=ANSWER)
     model = server.state.models.all[0]
     engine, model.engine = model.engine, None
-    response = server.client.get("/ready")
-    assert response.status_code == 503
-    assert error_of(response)["message"] == "Loading model"
-    assert server.client.get("/health").status_code == 200
+    for path in ("/ready", "/health"):
+        response = server.client.get(path)
+        assert response.status_code == 503
+        assert error_of(response)["message"] == "Loading model"
+    assert server.client.get("/ping").status_code == 200
     assert server.post(CHAT, {"messages": USER}).status_code == 503
     model.engine = engine
-    assert server.client.get("/ready").status_code == 200
+    for path in ("/ready", "/health"):
+        assert server.client.get(path).status_code == 200
 
 
 def test_a_model_that_is_unloaded_leaves_the_others(make_engine: Any) -> None:
