@@ -139,14 +139,14 @@ ModelDefaults ReadModelDefaults(const std::string& model_path) {
                     "\"" + model_path + "\" is no model folder: it has no config.json");
   }
   const ConfigFields config = ReadGenerationFields(config_path);
-  const fs::path generation_path = folder / "generation_config.json";
+  const std::string generation_path = (folder / "generation_config.json").string();
   ModelDefaults defaults;
   defaults.embedding = ReadEmbeddingDefaults(model_path);
-  if (!fs::exists(generation_path, error)) {
+  if (!HasModelFile(generation_path)) {
     defaults.eos_token_ids = ReadTokenIds(config, kEosTokenId);
     return defaults;
   }
-  const ConfigFields generation = ConfigFields::ReadFile(generation_path.string());
+  const ConfigFields generation = ReadModelFile(generation_path);
   defaults.generation = ReadGenerationDefaults(generation);
   defaults.eos_token_ids =
       ReadTokenIds(generation.Has(kEosTokenId) ? generation : config, kEosTokenId);

@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr char kTokenizer[] = "tokenizer.json";
 constexpr char kTokenizerConfig[] = "tokenizer_config.json";
+constexpr char kGenerationConfig[] = "generation_config.json";
 constexpr char kTekkenConfig[] =
     R"({"bos_token":"<s>","eos_token":"</s>","unk_token":"<unk>","pad_token":"<pad>"})";
 constexpr std::string_view kGguf = ".gguf";
@@ -98,6 +99,7 @@ bool HasModelFile(const std::string& path) {
   if (gguf.empty()) return IsOfFolderTokenizer(path) || IsOfTekken(path);
   const std::string name = fs::path(path).filename().string();
   if (name == kTokenizer) return HasGgufTokenizer(GgufFile(gguf));
+  if (name == kGenerationConfig) return HasGgufSampling(GgufFile(gguf));
   return name == "config.json" || name == kTokenizerConfig;
 }
 
@@ -115,6 +117,7 @@ std::optional<std::string> MadeText(const std::string& path, std::string_view sk
   if (name == "config.json") return GgufConfigJson(GgufParts(gguf));
   const GgufFile file(gguf);
   if (name == kTokenizerConfig) return GgufTokenizerConfigJson(file);
+  if (name == kGenerationConfig && HasGgufSampling(file)) return GgufGenerationConfigJson(file);
   if (name == kTokenizer && HasGgufTokenizer(file)) {
     return WriteTokenizerJson(ReadGgufTokenizer(file, with_merges));
   }

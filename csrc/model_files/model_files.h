@@ -1,9 +1,10 @@
 // The files of a model folder, and the texts that stand for files which are not there.
 //
 // A GGUF file is like a folder: the path of the file (x.gguf), or of a folder that holds one
-// instead of a config.json, followed by "/config.json", "/tokenizer.json" or
-// "/tokenizer_config.json" names the text that is made of its metadata. "/tokenizer.json" of a
-// folder that has a tokenizer in another form names the text that is made of its files, and
+// instead of a config.json, followed by "/config.json", "/generation_config.json",
+// "/tokenizer.json" or "/tokenizer_config.json" names the text that is made of its metadata.
+// "/tokenizer.json" of a folder that has a tokenizer in another form names the text that is made of
+// its files, and
 // "/tokenizer_config.json" of one with tekken.json what that form always says. Pure; any thread.
 #pragma once
 

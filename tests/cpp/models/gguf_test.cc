@@ -167,6 +167,33 @@ TEST_F(GgufTest, TensorsHaveTheNamesOfTransformers) {
   EXPECT_EQ(ReadModelDefaults(path).eos_token_ids, std::vector<int32_t>{3});
 }
 
+TEST_F(GgufTest, SamplingOfItsAuthorsIsTheDefault) {
+  const GenerationConfig plain = ReadModelDefaults(Write(TinyLlama().text())).generation;
+  EXPECT_EQ(plain.temperature, 1);
+  EXPECT_EQ(plain.top_k, 0);
+  const GenerationConfig given =
+      ReadModelDefaults(Write(TinyLlama()
+                                  .Float("general.sampling.temp", 0.6f)
+                                  .Integer("general.sampling.top_k", 20)
+                                  .Float("general.sampling.top_p", 0.95f)
+                                  .Float("general.sampling.min_p", 0.1f)
+                                  .Float("general.sampling.penalty_repeat", 1.05f)
+                                  .text()))
+          .generation;
+  EXPECT_EQ(given.temperature, 0.6);
+  EXPECT_EQ(given.top_k, 20);
+  EXPECT_EQ(given.top_p, 0.95);
+  EXPECT_EQ(given.min_p, 0.1);
+  EXPECT_EQ(given.repetition_penalty, 1.05);
+  const std::string greedy = Write(
+      TinyLlama().Float("general.sampling.temp", 0).Float("general.sampling.top_p", 0.5f).text());
+  EXPECT_EQ(ReadModelDefaults(greedy).generation.temperature, 0);
+  EXPECT_EQ(ReadModelDefaults(greedy).generation.top_p, 1);
+  const std::string wrong = Write(TinyLlama().Float("general.sampling.top_p", 2).text());
+  EXPECT_THAT(MessageOf<LoadError>("top_p", [&] { ReadModelDefaults(wrong); }),
+              HasSubstr("generation_config.json"));
+}
+
 TEST_F(GgufTest, SaysWhatIsWrong) {
   const std::string path = folder_.file("x.gguf");
   EXPECT_THAT(Refused(path, "no magic"), HasSubstr("is no GGUF file"));

@@ -99,6 +99,23 @@ def test_a_factor_of_rope_without_a_type_is_linear(tmp_path: Path, key: str) -> 
     assert np.array_equal(logits(file), logits(source))
 
 
+def test_a_request_without_settings_is_sampled_as_the_file_says(tmp_path: Path) -> None:
+    metadata: Metadata = {"general.sampling.temp": 0.0, "general.sampling.top_k": 5}
+    file = write_gguf(DEMO, tmp_path / "demo.gguf", lambda _: Type.BF16, pre="smollm",
+                      metadata=metadata)  # fmt: skip
+
+    def answers(**settings: Any) -> set[str]:
+        with MLCEngine(str(file), "cpu", **settings) as engine:
+            texts = (
+                engine.completions.create(prompt="The", max_tokens=12, seed=seed).choices[0].text
+                for seed in range(5)
+            )
+            return set(texts)
+
+    assert len(answers()) == 1  # greedy
+    assert len(answers(sampling_defaults="openai")) > 1
+
+
 @pytest.mark.parametrize("kind", [Type.F32, Type.Q8_0, Type.Q4_K], ids=lambda kind: kind.name)
 @pytest.mark.parametrize("like", ["tiny-qwen3_5_text", "tiny-qwen3_5_moe_text", "tiny-qwen3_next"])
 def test_tokens_of_hybrid_models_are_those_of_transformers(
