@@ -39,6 +39,15 @@ constexpr std::string_view kDeepSeekWords[] = {
     R"([一-龥ࠀ-一가-퟿]+)",
     R"(\p{N}+)"};
 
+constexpr std::string_view kDeepSeekCoderWords[] = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)",
+                                                    R"([一-龥ࠀ-一가-퟿]+)", R"(\p{N})"};
+
+// What llama.cpp does where a file does not say how, as the first ones.
+constexpr std::string_view kUnnamedWords[] = {
+    R"([\p{P}$+<=>^~|]+)",
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", R"(\p{N}+)",
+    R"([0-9][0-9][0-9])"};
+
 // Punctuation, the words of GPT-2, and digits in threes. Falcon's tokenizer.json has kinds of its
 // own for them, and cuts in front of digits, too, across which no merge goes.
 constexpr std::string_view kFalconWords[] = {
@@ -63,6 +72,8 @@ constexpr WordSplit kKimi{.regexes = kKimiWords};
 constexpr WordSplit kSeed{.regexes = kSeedWords};
 constexpr WordSplit kFalcon{.regexes = kFalconWords};
 constexpr WordSplit kDeepSeek{.regexes = kDeepSeekWords};
+constexpr WordSplit kDeepSeekCoder{.regexes = kDeepSeekCoderWords};
+constexpr WordSplit kUnnamed{.regexes = kUnnamedWords};
 constexpr WordSplit kDeepSeekV3{.regexes = kDeepSeekV3Words};
 
 struct Named {
@@ -105,6 +116,8 @@ constexpr Named kNamed[] = {
     {"kimi-k2", kKimi},
     {"seed-coder", kSeed},
     {"deepseek-llm", kDeepSeek},
+    {"deepseek-coder", kDeepSeekCoder},
+    {"default", kUnnamed},
     {"deepseek-v3", kDeepSeekV3},
     {"hunyuan-dense", kDeepSeekV3},
 };

@@ -37,6 +37,7 @@ class RegexBuilder {
   RegexBuilder(const RegexPart& root, TextRegex* regex) : regex_(*regex) {
     CollectSets(root);
     MakeClasses();
+    regex_.is_run_ = IsRun(root);
     const size_t match = Add({.op = Instruction::Op::kMatch});
     start_ = Compile(root, match);
     MakeStates();
@@ -45,6 +46,16 @@ class RegexBuilder {
  private:
   using Op = Instruction::Op;
   using State = std::vector<size_t>;  // instructions
+
+  static bool IsRun(const RegexPart& root) {
+    if (root.kind != Kind::kEither || root.parts.size() != 1) return false;
+    const std::vector<RegexPart>& parts = root.parts[0].parts;
+    if (parts.empty() || parts[0].kind != Kind::kRepeat || parts[0].most != -1) return false;
+    return parts[0].parts[0].kind == Kind::kSet &&
+           std::all_of(parts.begin() + 1, parts.end(), [](const RegexPart& part) {
+             return part.kind == Kind::kNextIs || part.kind == Kind::kNextIsNot;
+           });
+  }
 
   // ---- classes of characters ----
 
@@ -259,7 +270,7 @@ TextRegex TextRegex::OfText(std::string_view text) {
   return TextRegex(root);
 }
 
-size_t TextRegex::MatchAt(std::string_view text, size_t at, size_t* work) const {
+size_t TextRegex::MatchAt(std::string_view text, size_t at, size_t* stop, size_t* work) const {
   size_t end = at;
   uint32_t state = kStart;
   size_t here = at;
@@ -272,6 +283,7 @@ size_t TextRegex::MatchAt(std::string_view text, size_t at, size_t* work) const 
     here += next.length;
   }
   if (state != kDead && (next_[state * num_classes_ + num_classes_ - 1] & 1) != 0) end = here;
+  *stop = here;
   *work += here - at + 1;
   return end;
 }
@@ -282,12 +294,17 @@ void TextRegex::FindAll(std::string_view text, std::vector<Match>* matches) cons
   for (size_t at = 0; at < text.size();) {
     const TextChar next = FirstChar(text.substr(at));
     const bool may_begin = begins_[ClassOf(next.code_point)] != 0;
-    const size_t end = may_begin ? MatchAt(text, at, &work) : at;
+    size_t stop = at;
+    const size_t end = may_begin ? MatchAt(text, at, &stop, &work) : at;
     if (work > kMaxReads * text.size() + kFreeReads) {
       throw TextTooCostly("a regular expression of the tokenizer takes too long for it");
     }
-    if (end > at) matches->push_back({at, end});
-    at = end > at ? end : at + next.length;
+    if (end > at) {
+      matches->push_back({at, end});
+      at = end;
+    } else {
+      at = is_run_ && stop > at ? stop : at + next.length;
+    }
   }
 }
 

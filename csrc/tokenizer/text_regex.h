@@ -76,15 +76,18 @@ class TextRegex {
   uint32_t ClassOf(char32_t code_point) const {
     return chars_[size_t{pages_[code_point >> 8]} << 8 | (code_point & 0xFF)];
   }
-  // Returns the end of the match that begins at `at`, or `at` when there is none. Adds the bytes
-  // that it read to *work.
-  size_t MatchAt(std::string_view text, size_t at, size_t* work) const;
+  // Returns the end of the match that begins at `at`, or `at` when there is none. Sets *stop to
+  // where no match could go on, and adds the bytes that it read to *work.
+  size_t MatchAt(std::string_view text, size_t at, size_t* stop, size_t* work) const;
 
   uint32_t num_classes_ = 0;     // of characters; the last one is the end of the text
   std::vector<uint16_t> pages_;  // of 256 characters each, in chars_
   std::vector<uint8_t> chars_;   // the classes of their characters
   std::vector<uint32_t> next_;   // [state][class]: next state * 2 + whether a match ends here
   std::vector<uint8_t> begins_;  // by class: whether a match may begin with it
+  // One set repeated, and looks, as in `\s+$`: where one match fails, those that begin within the
+  // run that it read fail, too.
+  bool is_run_ = false;
 };
 
 }  // namespace mlc_native

@@ -59,16 +59,29 @@ class _Branch:
         return product
 
 
-def is_linear(pattern: str) -> bool:
-    """Whether a pattern surely takes a time that grows as the text does. False: it is not known."""
+def is_linear(pattern: str, *, skips_runs: bool = False) -> bool:
+    """Whether a pattern surely takes a time that grows as the text does. False: it is not known.
+
+    ``skips_runs``: what finds the matches tries a repeated class before a look, as in ``\\s+$``,
+    once in each run of the class, as C++ does.
+    """
     try:
         branches, end = _branches(pattern, 0)
+        if skips_runs and end == len(pattern) and len(branches) == 1 and _is_run(branches[0]):
+            return True
         return end == len(pattern) and all(
             _cannot_fail(branch) or _has_fallback(branch, branches[i + 1 :])
             for i, branch in enumerate(branches)
         )
     except _NotLinearError:
         return False
+
+
+def _is_run(branch: _Branch) -> bool:
+    looks = branch.parts[1:]
+    return branch.first_unbounded() == 0 and all(
+        part.text in ("$", "\\z") or part.text.startswith(("(?!", "(?=")) for part in looks
+    )
 
 
 def _cannot_fail(branch: _Branch) -> bool:

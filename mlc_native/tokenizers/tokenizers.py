@@ -78,7 +78,8 @@ class Tokenizer:
         self.path = _tokenizer_json(Path(tokenizer_path))
         self._native = _native(self.path)
         patterns = self._regexes() if self._native is None else self._native.patterns
-        refused = next((each for each in patterns if not is_linear(each)), None)
+        skips_runs = self._native is not None
+        refused = next((p for p in patterns if not is_linear(p, skips_runs=skips_runs)), None)
         if refused is not None and not trust_regexes:
             raise load_error(
                 str(self.path),

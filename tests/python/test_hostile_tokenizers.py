@@ -63,6 +63,27 @@ def test_patterns_that_are_not_known_to_be_linear(pattern: str) -> None:
     assert not is_linear(pattern) or pattern in ("a{1", "\\p{L")  # which are literal texts
 
 
+@pytest.mark.parametrize("pattern", [r"\s+$", r"[ab]+(?!c)", r"\p{L}{2,}\z", r"a+(?=b)$"])
+def test_a_run_in_front_of_a_look_is_linear_where_it_is_tried_once(pattern: str) -> None:
+    assert is_linear(pattern, skips_runs=True)
+    assert not is_linear(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["", r"a+b", r"(a+)+$", r"ba+$", r"\s+$|a+b", r"a+\b", r"a+?$"])
+def test_other_patterns_are_as_before(pattern: str) -> None:
+    assert is_linear(pattern, skips_runs=True) == is_linear(pattern)
+
+
+def test_the_end_of_a_text_in_deepseeks_words(tmp_path: Path) -> None:
+    """Their first tokenizers split with this expression, which had been refused."""
+    tokenizer = Tokenizer(write(tmp_path, pre_tokenizer=split(r"\s+$")))
+    for text in ("a  b  ", "  ", "a \n b", " " * 100_000 + "a"):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    library = tokenizer.library
+    for text in ("a  b  ", "a \n b \n", "\t\n"):
+        assert tokenizer.encode(text) == library.encode(text, add_special_tokens=False).ids
+
+
 def write(folder: Path, **parts: Any) -> Path:
     """A folder whose tokenizer has other parts."""
     write_tokenizer(folder)

@@ -78,5 +78,14 @@ TEST(TextRegex, ATextThatTakesLongIsRefused) {
   EXPECT_EQ(MatchesOf("a+", text).size(), 1);
 }
 
+TEST(TextRegex, ARunInFrontOfALookIsReadOnce) {
+  EXPECT_EQ(MatchesOf(R"(\s+$)", "a   b \n  c  "), (Found{" ", "  "}));
+  EXPECT_EQ(MatchesOf(R"(\s+(?=b))", " a  b   cb b"), (Found{"  ", " "}));
+  EXPECT_EQ(MatchesOf("a{2,}$", "aab aaac aa"), (Found{"aa"}));
+  const std::string spaces(100'000, ' ');
+  EXPECT_EQ(MatchesOf(R"(\s+$)", spaces + "a" + spaces), (Found{spaces}));
+  EXPECT_EQ(MatchesOf(R"(\s+$)", spaces + "a"), Found());
+}
+
 }  // namespace
 }  // namespace mlc_native

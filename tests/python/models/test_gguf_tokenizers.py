@@ -54,6 +54,13 @@ DEEPSEEK_LLM = (
     r"[一-龥ࠀ-一가-퟿]+",
     r"\p{N}+",
 )
+DEEPSEEK_CODER = (*(r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[一-龥ࠀ-一가-퟿]+", r"\p{N}"),)
+UNNAMED = (  # as llama.cpp has it
+    r"[\p{P}$+<=>^~|]+",
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)",
+    r"\p{N}+",
+    r"[0-9][0-9][0-9]",
+)
 DEEPSEEK = (
     r"\p{N}{1,3}",
     "[\u4e00-\u9fa5\u3040-\u30ff]+",
@@ -105,6 +112,8 @@ SPLITS: dict[str, tuple[Callable[[], splits.PreTokenizer], bool, bool]] = {
     "kimi-k2": (lambda: by_regex(KIMI), False, False),
     "seed-coder": (lambda: by_regex(SEED), False, False),
     "deepseek-llm": (lambda: by_regex(*DEEPSEEK_LLM), False, False),
+    "deepseek-coder": (lambda: by_regex(*DEEPSEEK_CODER), False, False),
+    "default": (lambda: by_regex(*UNNAMED), False, False),
     "deepseek-v3": (lambda: by_regex(*DEEPSEEK), False, False),
 }
 
