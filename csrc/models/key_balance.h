@@ -2,9 +2,9 @@
 //
 // All channels of a key share one scale, and in many models some of them are far larger than the
 // others: those with a large bias (Qwen2) or a large weight of the keys' norm (Gemma 3, Qwen3).
-// Then the others are left with few codes. So each channel of the keys is divided by a power of
-// two, and that of the queries multiplied by it. Both are exact, so the scores are those that they
-// were, but for the rounding of keys. Pure; any thread.
+// Then few codes are left for the others. So each channel of the keys is divided by a power of two,
+// and that of the queries is multiplied by it. Both are exact, so that of the scores only the
+// rounding of the keys changes. Pure; any thread.
 #pragma once
 
 #include <cstdint>
